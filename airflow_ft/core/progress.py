@@ -1,13 +1,35 @@
 """Progress: evidence that training advances, read from what it prints.
 
-``Progress`` is the newest state; ``ProgressReader`` makes it from lines. Pure: lines and their times come as arguments.
+``Progress`` is the newest state; ``ProgressReader`` makes it from lines (``steplines`` says what a single line means).
+Pure: lines and their times come as arguments.
+
+What makes a stream of lines safe to believe:
+
+- *One driver.* Steps of one source count, the first that prints them; another one takes over when it has advanced
+  ``TAKEOVER`` times while the driver stood still. A rank's prefix makes a source of its own.
+- *Doubt.* A step that goes back, or leaps far beyond the usual increment or the total, counts when the next one follows
+  it. So a stray line moves nothing, and a run that restarted below us is still seen.
+- *A save has ended* when it says so, or when the next step comes.
+- *Counters that begin again each epoch* (bars) are added up.
 """
 
 from __future__ import annotations
 
-from pydantic import AwareDatetime
+import math
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
 
+import re2
+from pydantic import AwareDatetime, Field, ValidationError
+
+from airflow_ft.core.loglines import split_rank
 from airflow_ft.core.records import Record
+from airflow_ft.core.steplines import Sighting, read_line, read_number
+
+TAKEOVER = 3
+MOST_SOURCES = 64
+LEAP = 1_000  # steps; together with 100 usual increments a gut feeling: no log skips more and means it
 
 
 class Progress(Record):
@@ -15,12 +37,243 @@ class Progress(Record):
 
     step: int | None = None
     total: int | None = None
-    loss: float | None = None
+    loss: float | None = None  # the newest finite one
+    diverged: bool = False  # the newest loss was NaN or infinite
     phase: str | None = None
     at: AwareDatetime | None = None
     first_step: int | None = None  # of this run
     first_step_at: AwareDatetime | None = None
+    every: int | None = None  # the usual distance between two printed steps
     checkpoint: int | None = None  # the newest that was saved
     loaded: int | None = None  # the checkpoint that was loaded at the start; 0 with ``from_scratch``
     loaded_text: str | None = None
     from_scratch: bool | None = None
+
+
+class _Memory(Record):
+    """What the reader has to remember beside the progress."""
+
+    driver: str | None = None
+    advances: dict[str, int] = Field(default_factory=dict)  # of other sources while the driver stood still
+    last: dict[str, int] = Field(default_factory=dict)  # the last step of other sources
+    doubtful: int | None = None
+    increments: tuple[int, ...] = ()
+    saving: int | None = None
+    loading: int | None = None
+    base: int = 0  # steps of finished epochs, for counters that begin again
+    counter: int | None = None
+    counter_total: int | None = None
+    new_run: bool = False  # a load was announced: steps may begin anywhere
+
+
+class InvalidPatternError(ValueError):
+    """The user's progress pattern can't be used. The message says what to change."""
+
+
+class ProgressReader:
+    """Make the progress of one attempt from the lines of all its logs.
+
+    :param pattern: the user's own pattern (RE2) with a group named ``step``, and ``loss`` and ``total`` if wanted.
+        Where it is given, only it says what a step is; checkpoints and phases are read as ever.
+    """
+
+    def __init__(self, pattern: str | None = None) -> None:
+        self._pattern = compile_pattern(pattern) if pattern else None
+        self._progress = Progress(phase="startup")
+        self._memory = _Memory()
+
+    @property
+    def progress(self) -> Progress:
+        """The newest state."""
+        return self._progress
+
+    def feed(self, line: str, at: datetime, source: str) -> bool:
+        """Read one line. Returns whether the step moved."""
+        ranked = split_rank(line)
+        writer = ranked.rank if ranked.rank is not None else ranked.local_rank
+        key = source if writer is None else f"{source}#{writer}"
+        sighting = self._read(ranked.text)
+        if not sighting.says_something:
+            return False
+        moved = sighting.step is not None and self._step(sighting, at, key)
+        if sighting.step is None or moved:
+            self._beside(sighting, at, moved=moved)
+        return moved
+
+    def restarted(self) -> None:
+        """A new generation begins: its steps, its loads and its saves are its own."""
+        self._progress = Progress(phase="startup", total=self._progress.total)
+        self._memory = _Memory(driver=self._memory.driver)
+
+    def to_state(self) -> dict[str, Any]:
+        """Return what a successor needs to go on."""
+        return {"progress": self._progress.to_record(), "memory": self._memory.to_record()}
+
+    @classmethod
+    def from_state(cls, state: object, pattern: str | None = None) -> ProgressReader:
+        """Go on where another reader stood. A broken state is a fresh start: the log can be read again."""
+        reader = cls(pattern)
+        if isinstance(state, dict):
+            try:
+                progress = Progress.model_validate(state.get("progress"))
+                memory = _Memory.model_validate(state.get("memory"))
+            except ValidationError:
+                return reader
+            reader._progress, reader._memory = progress, memory
+        return reader
+
+    @classmethod
+    def rebuilt(cls, lines: Iterable[tuple[str, str]], at: datetime, pattern: str | None = None) -> ProgressReader:
+        """Make a reader from a log, as (source, line). All that is seen gets the time ``at``."""
+        reader = cls(pattern)
+        for source, line in lines:
+            reader.feed(line, at, source)
+        return reader
+
+    # --- one line ---
+
+    def _read(self, text: str) -> Sighting:
+        sighting = read_line(text)
+        if self._pattern is None:
+            return sighting
+        sighting = sighting._replace(step=None, total=None, restarts=False)
+        if "ft-agent " in text or (found := self._pattern.search(text)) is None:
+            return sighting._replace(loss=None, phase=None if sighting.phase == "train" else sighting.phase)
+        groups = found.groupdict()
+        try:
+            step = read_number(groups["step"].strip())
+            loss = float(groups["loss"]) if groups.get("loss") else None
+            total = read_number(groups["total"].strip()) if groups.get("total") else None
+        except (ValueError, AttributeError):
+            return sighting
+        return Sighting(step=step, total=total, loss=loss, phase="train")
+
+    def _step(self, seen: Sighting, at: datetime, key: str) -> bool:
+        step = self._added_up(seen, key)
+        if step is None or not self._drives(key, step):
+            return False
+        known = self._progress.step
+        if known is not None and step == known:
+            return False
+        if not self._believable(step, known, seen.total):
+            return False
+        self._take(step, known, seen, at)
+        return True
+
+    def _added_up(self, seen: Sighting, key: str) -> int | None:
+        """Return the step of a counter that may begin again, counted from the beginning; ``None`` for another bar."""
+        memory = self._memory
+        if not seen.restarts or seen.step is None or memory.driver not in (None, key):
+            return seen.step
+        if memory.counter_total is not None and seen.total != memory.counter_total:
+            return None if self._progress.phase == "eval" or seen.total is None else self._other_counter(seen)
+        base = memory.base
+        counter, length = memory.counter, memory.counter_total
+        if counter is not None and length and seen.step < counter and counter >= 0.95 * length:
+            base += length
+        self._remember(base=base, counter=seen.step, counter_total=seen.total)
+        return base + seen.step
+
+    def _other_counter(self, seen: Sighting) -> int | None:
+        # A bar of another length: an evaluation without a name, or the last, shorter epoch. Ours goes on from its end.
+        counter, total = self._memory.counter or 0, self._memory.counter_total or 0
+        if counter < 0.95 * total or seen.step is None:
+            return None
+        base = self._memory.base + total
+        self._remember(base=base, counter=seen.step, counter_total=seen.total)
+        return base + seen.step
+
+    def _drives(self, key: str, step: int) -> bool:
+        memory = self._memory
+        if memory.driver in (None, key):
+            self._remember(driver=key, advances={})
+            return True
+        advanced = memory.last.get(key) is None or step > memory.last[key]
+        count = memory.advances.get(key, 0) + int(advanced)
+        advances, last = {**memory.advances, key: count}, {**memory.last, key: step}
+        if count <= TAKEOVER:
+            self._remember(advances=_newest(advances), last=_newest(last))
+            return False
+        self._remember(driver=key, advances={}, last={}, doubtful=None, new_run=True)
+        return True
+
+    def _believable(self, step: int, known: int | None, total: int | None) -> bool:
+        memory = self._memory
+        if known is None or memory.new_run or self._near(step, known):
+            return True
+        if memory.doubtful is not None and self._near(step, memory.doubtful) and step > memory.doubtful:
+            self._remember(increments=(), new_run=step < known)
+            return True
+        self._remember(doubtful=step)
+        return False
+
+    def _near(self, step: int, known: int) -> bool:
+        usual = sorted(self._memory.increments)[len(self._memory.increments) // 2] if self._memory.increments else 1
+        total = self._progress.total
+        return known < step <= known + 100 * usual + LEAP and (total is None or step <= total or known > total)
+
+    def _take(self, step: int, known: int | None, seen: Sighting, at: datetime) -> None:
+        memory, progress = self._memory, self._progress
+        begins = known is None or progress.first_step is None or (memory.new_run and step < known)
+        increments = memory.increments if known is None or step <= known else (*memory.increments, step - known)[-16:]
+        every = sorted(increments)[len(increments) // 2] if increments else None
+        changes: dict[str, Any] = {"step": step, "at": at, "every": every}
+        if seen.restarts:
+            changes["total"] = seen.total if memory.base == 0 else None  # of one epoch: the whole isn't known
+        elif seen.total is not None:
+            changes["total"] = seen.total
+        if begins:
+            changes |= {"first_step": step, "first_step_at": at}
+        self._progress = progress.model_copy(update=changes)
+        self._remember(doubtful=None, increments=increments, new_run=False, advances={})
+
+    def _beside(self, seen: Sighting, at: datetime, *, moved: bool) -> None:
+        changes: dict[str, Any] = {}
+        saved, loaded = seen.saved, seen.loaded
+        if moved:
+            saved = self._memory.saving if saved is None else saved
+            if loaded is None and self._progress.loaded is None:
+                loaded = self._memory.loading
+            self._remember(saving=None, loading=None)
+        elif seen.phase == "train" and saved is None and self._memory.saving is not None:
+            saved = self._memory.saving  # "saved checkpoint", without a number
+            self._remember(saving=None)
+        if seen.saving is not None:
+            self._remember(saving=seen.saving)
+        if seen.loading is not None:
+            self._remember(loading=seen.loading)
+        if saved is not None:
+            changes["checkpoint"] = saved
+        if loaded is not None:
+            changes |= {"loaded": loaded, "loaded_text": seen.text, "from_scratch": False}
+            self._remember(new_run=True, loading=None)
+        if seen.from_scratch:
+            changes |= {"loaded": 0, "loaded_text": seen.text, "from_scratch": True}
+            self._remember(new_run=True, loading=None)
+        if seen.loss is not None:
+            finite = math.isfinite(seen.loss)
+            changes |= {"diverged": not finite, **({"loss": seen.loss} if finite else {})}
+        if seen.phase is not None and (seen.phase != "train" or moved or self._progress.step is not None):
+            changes["phase"] = seen.phase
+        if changes:
+            self._progress = self._progress.model_copy(update=changes)
+
+    def _remember(self, **changes: Any) -> None:
+        self._memory = self._memory.model_copy(update=changes)
+
+
+def compile_pattern(pattern: str) -> Any:
+    """Compile a user's progress pattern. Raises ``InvalidPatternError``."""
+    options = re2.Options()
+    options.log_errors = False
+    try:
+        compiled = re2.compile(pattern, options)
+    except re2.error as error:
+        raise InvalidPatternError(f"progress_pattern: {pattern!r} is no RE2 pattern: {error}.") from error
+    if "step" not in compiled.groupindex:
+        raise InvalidPatternError(f"progress_pattern: {pattern!r} has no group named step. Write (?P<step>\\d+) in it.")
+    return compiled
+
+
+def _newest(counts: dict[str, int]) -> dict[str, int]:
+    return dict(list(counts.items())[-MOST_SOURCES:])

@@ -1,0 +1,265 @@
+"""What one line of training output says: a step, a loss, a phase, a checkpoint.
+
+Feeds ``progress``, which puts the sightings of many lines together; this module has no memory. The formats, in the
+order in which they are tried:
+
+- our own line ``ft-progress {json}`` (``agent.report``), and JSON or Python dictionaries with a step or a loss;
+- lines about checkpoints: saved, being saved, loaded, none found;
+- bars of tqdm and Keras (training bars: a bar with another description than training is none);
+- ``step 12/500``, ``step=12``, ``iteration 12/ 500 |``, ``global_step 88_000``, ``iter: 167,900``, ``(372 / 7,801)``.
+
+A number is a step only if its word stands at the beginning of the line (after stamps, levels and brackets), is written
+with ``=``, or has a metric beside it. So prose ("saving every 1000 steps"), settings ("max_steps=500000"), step names
+of a scheduler and error messages are none. Agent lines (``ft-agent …``) say nothing here.
+"""
+
+from __future__ import annotations
+
+import ast
+import json
+import math
+import re
+from collections.abc import Callable
+from typing import NamedTuple, TypeVar
+
+_T = TypeVar("_T")
+
+
+class Sighting(NamedTuple):
+    """What one line says. ``restarts`` marks a counter that may begin anew each epoch."""
+
+    step: int | None = None
+    total: int | None = None
+    loss: float | None = None
+    phase: str | None = None
+    saved: int | None = None
+    saving: int | None = None
+    loaded: int | None = None
+    loading: int | None = None
+    from_scratch: bool = False
+    restarts: bool = False
+    text: str | None = None
+
+    @property
+    def says_something(self) -> bool:
+        """Whether anything was recognised."""
+        return self != _NOTHING
+
+
+_NOTHING = Sighting()
+
+_NUM = r"(?:\d{1,3}(?:[,_]\d{3})+|\d+)(?:[kKM](?![A-Za-z]))?"
+_END = r"(?![\w%]|\.\d)"
+_STEP_WORD = r"(?:(?:global|train|training|optimizer|trainer/global)[_ /-]?)?(?:steps?|iter(?:ation)?s?|updates?)"
+_STEP = re.compile(
+    rf"(?i)(?<![\w./-])(?P<word>{_STEP_WORD})\s?(?P<sep>[:=#]\s*|\s+#?\s*|\[\s*)(?P<step>{_NUM}){_END}"
+    rf"(?:\s*(?:/|of)\s*(?P<total>{_NUM}|∞){_END})?"
+)
+_COMPLETE = re.compile(rf"%\s*complete\s*\(\s*(?P<step>{_NUM})\s*/\s*(?P<total>{_NUM})\s*\)")
+_BAR = re.compile(
+    rf"(?P<name>[^|\r]*?)\s*\d{{1,3}}(?:\.\d+)?%\|[^|]*\|\s*(?P<step>{_NUM})/(?P<total>{_NUM})\s*\[(?P<rest>.*)"
+)
+_ENDLESS_BAR = re.compile(rf"(?:^|[:\s])(?P<step>{_NUM})it \[\d\d:\d\d")
+_KERAS_BAR = re.compile(rf"\s*(?P<step>{_NUM})/(?P<total>{_NUM})\s+(?:\[[=>.]*\]|[━╸ ]*\d*s?)\s.*(?:loss|ETA|/step)")
+_LOSS = re.compile(
+    r"(?i)(?<![\w/])(?<!val )(?<!eval )(?<!valid )(?<!validation )(?<!test )(?<!best )"
+    r"(?:(?:train(?:ing)?|lm|total|avg|mean|reduced_train|running)[_ /-]?)?loss['\"]?\s*[:=]?\s*\(?"
+    r"(?P<loss>[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+|nan|inf(?:inity)?))(?![\w])"
+)
+_METRIC = re.compile(
+    r"(?i)(?<![\w])(?:loss|lr|learning[_ ]rate|grad[_ ]norm|epoch|ep|tps|mfu|tok(?:en)?s?(?:/s|_per_s\w*)?|samples"
+    r"|(?:step_?|iter_?)?time|dt|elapsed|eta|acc(?:uracy)?|ppl|it/s|s/it|throughput|skipped|memory|mem)\s*[:=(/ ]"
+)
+_LEAD = re.compile(
+    r"(?i)(?:[\W\d_]|\b(?:info|debug|warn(?:ing)?|train(?:er|ing)?|main|root|[TZ])\b|\[[^\]]*\]|\([^)]*\))*"
+)
+_SETTING = re.compile(r"(?:Namespace|Config|Args|Arguments|LR|Scheduler)\(")
+_PROSE_AFTER = re.compile(r"\s*(?:of|for|in)\s+[a-z]")
+_ERROR = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b|^Traceback|^\s+File \"|Watchdog caught|slurmstepd: error")
+_AGENT = re.compile(r"ft-agent [\w-]+ \{")
+_REPORT = re.compile(r"ft-progress (\{.*\})")
+
+_OTHER_BARS = re.compile(
+    r"(?i)download|load|token|map|filter|fetch|sav(?:e|ing)|writ|generat|resolv|extract|process|pack|convert|cast|copy"
+    r"|upload|shard|build|compil|quantiz|cach|checksum|index|split|read|import|warm"
+)
+_EVAL_BARS = re.compile(r"(?i)eval|valid|\bval\b|test|predict|sanity|inference")
+_EPOCH_BAR = re.compile(r"(?i)^\W*epochs?\W*$")
+
+_EVAL = re.compile(
+    r"(?i)\*+ ?running (?:evaluation|prediction)|^\W*(?:start(?:ing)? |running |begin )?(?:evaluat|validat)"
+)
+_FINISH = re.compile(
+    r"(?i)\btraining (?:is )?(?:completed?|finished|done)\b|\bfinished training\b|['\"]train_runtime['\"]"
+)
+_CHECKPOINT = re.compile(
+    r"(?i)\b(?:check[- ]?points?|ckpts?)\b|checkpoint-\d|\.(?:ckpt|pt|pth|distcp|safetensors)\b"
+    r"|iter_\d{4}|global_?step\d|step[-_]\d"
+)
+_SAVED = re.compile(r"(?i)\b(?:saved|wrote|written|stored|finished saving|done saving)\b")
+_SAVING = re.compile(r"(?i)\b(?:saving|writing|storing|save)\b")
+_LOADED = re.compile(r"(?i)\b(?:loaded|resumed|restored|resuming|continuing|restoring|recovered)\b")
+_LOADING = re.compile(r"(?i)\bloading\b")
+_FROM_STEP = re.compile(r"(?i)\b(?:from|at|to)\b.*\b(?:step|iter(?:ation)?|check[- ]?point|ckpt)\b|training state")
+_SCRATCH = re.compile(
+    r"(?i)\b(?:from scratch|from the beginning|fresh (?:weights|start)|starting (?:a )?fresh|random(?:ly)? init\w*"
+    r"|start from random|no (?:existing |previous |usable )?(?:check[- ]?points?|ckpts?)\b(?! callback)"
+    r"|(?:check[- ]?point|tracker file|ckpt)\b.*\bnot found|nothing to resume)"
+)
+_HABIT = re.compile(r"(?i)\b(?:every|interval|each|will be saved|strategy|keep(?:ing)?_?)\b")
+_MARKS = (
+    re.compile(rf"(?i)global_?step[-_:= ]*0*(?P<n>{_NUM}){_END}"),
+    re.compile(rf"(?i)(?<![A-Za-z])step[-_:= ]*#?0*(?P<n>{_NUM})(?![\d%])"),
+    re.compile(rf"(?i)(?<![A-Za-z])iter(?:ation)?[-_:= ]*0*(?P<n>{_NUM})(?![\d%])"),
+    re.compile(rf"(?i)(?:check[- ]?point|ckpt|model)[-_:= ]*0*(?P<n>{_NUM})(?![\w%])(?!\.\d|\s*/)"),
+)
+
+
+def read_line(line: str) -> Sighting:
+    """Return what the line says. The line is text without terminal escapes, as ``loglines`` makes it."""
+    if not line or _AGENT.search(line):
+        return _NOTHING
+    report = _REPORT.search(line)
+    if report:
+        return _from_mapping(_parse(report[1])) or _NOTHING
+    if "{" in line and (found := _from_mapping(_parse(line[line.index("{") :].strip()))) is not None:
+        return found
+    if (bar := _read_bar(line)) is not None:
+        return bar
+    if _ERROR.search(line):
+        return _NOTHING
+    if (about := _read_checkpoint(line)) is not None:
+        return about
+    return _read_words(line)
+
+
+def read_number(text: str) -> int:
+    """Return the integer that people write as ``1,240``, ``88_000`` or ``4k``."""
+    scale = {"k": 1_000, "K": 1_000, "M": 1_000_000}.get(text[-1:], 1)
+    return int(text.rstrip("kKM").replace(",", "").replace("_", "")[:18]) * scale
+
+
+# --- dictionaries ------------------------------------------------------------------------------------------------
+
+_STEP_KEYS = ("step", "global_step", "iteration", "iter", "num_updates", "train/global_step")
+_LOSS_KEYS = ("loss", "train_loss", "train/loss", "lm loss")
+
+
+def _parse(text: str) -> object:
+    if len(text) > 4_000 or not text.endswith("}"):
+        return None
+    try:
+        return json.loads(text)
+    except ValueError:
+        pass
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
+        return None
+
+
+def _from_mapping(found: object) -> Sighting | None:
+    if not isinstance(found, dict):
+        return None
+    if "train_runtime" in found:
+        return Sighting(phase="finish")
+    if any(str(key).startswith(("eval_", "eval/", "val_", "val/", "test_")) for key in found):
+        return Sighting(phase="eval")
+    step = _first(found, _STEP_KEYS, _whole)
+    loss = _first(found, _LOSS_KEYS, _real)
+    phase = found.get("phase")
+    sighting = Sighting(
+        step=step,
+        total=_first(found, ("total", "max_steps", "total_steps"), _whole) if step is not None else None,
+        loss=loss,
+        phase=str(phase)[:40] if isinstance(phase, str) else ("train" if step is not None else None),
+        saved=_first(found, ("checkpoint", "saved"), _whole),
+        loaded=_first(found, ("loaded", "resumed_from"), _whole),
+        from_scratch=found.get("from_scratch") is True,
+    )
+    return sighting if sighting.says_something else None
+
+
+def _first(found: dict[object, object], keys: tuple[str, ...], read: Callable[[object], _T | None]) -> _T | None:
+    return next((value for key in keys if (value := read(found.get(key))) is not None), None)
+
+
+def _whole(value: object) -> int | None:
+    if isinstance(value, float) and value.is_integer():
+        value = int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else None
+
+
+def _real(value: object) -> float | None:
+    if isinstance(value, str) and value.lower() in ("nan", "inf", "-inf", "infinity"):
+        return math.nan
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
+
+
+# --- bars, checkpoints, words ------------------------------------------------------------------------------------
+
+
+def _read_bar(line: str) -> Sighting | None:
+    bar = _BAR.search(line) if "%|" in line else None
+    if bar is None:
+        bar = _KERAS_BAR.match(line)
+    if bar is None:
+        endless = _ENDLESS_BAR.search(line) if "it [" in line else None
+        if endless is None or _OTHER_BARS.search(line[: endless.start()]):
+            return None if endless is None else _NOTHING
+        return Sighting(step=read_number(endless["step"]), loss=_loss(line), phase="train")
+    named = bar.groupdict().get("name") or ""
+    if _EVAL_BARS.search(named):
+        return Sighting(phase="eval")
+    if _OTHER_BARS.search(named) or _EPOCH_BAR.match(named) or re.search(r"\d ?(?:examples|files?|[kMG]?i?B)/s", line):
+        return _NOTHING
+    step, total = read_number(bar["step"]), read_number(bar["total"])
+    return Sighting(step=step, total=total, loss=_loss(line), phase="train", restarts=True)
+
+
+def _read_checkpoint(line: str) -> Sighting | None:
+    if _SCRATCH.search(line):
+        return Sighting(from_scratch=True, text=line[:300])
+    about = _CHECKPOINT.search(line) is not None
+    if about and _HABIT.search(line):
+        return _NOTHING
+    number = next((read_number(mark["n"]) for pattern in _MARKS if (mark := pattern.search(line))), None)
+    if about and _SAVED.search(line):
+        return Sighting(saved=number, phase="train")
+    if about and _SAVING.search(line):
+        return Sighting(saving=number, phase="checkpoint")
+    if _LOADED.search(line) and (about or _FROM_STEP.search(line)):
+        return Sighting(loaded=number, text=line[:300]) if number is not None else _NOTHING
+    if about and _LOADING.search(line):
+        return Sighting(loading=number, text=line[:300])
+    return None
+
+
+def _read_words(line: str) -> Sighting:
+    if _EVAL.search(line):
+        return Sighting(phase="eval")
+    if _FINISH.search(line):
+        return Sighting(phase="finish")
+    loss = _loss(line)
+    for found in (*_STEP.finditer(line), *_COMPLETE.finditer(line)):
+        if not _is_step(line, found):
+            continue
+        total = found["total"]
+        known = read_number(total) if total and total != "∞" else None
+        return Sighting(step=read_number(found["step"]), total=known, loss=loss, phase="train")
+    return Sighting(loss=loss) if loss is not None else _NOTHING
+
+
+def _is_step(line: str, found: re.Match[str]) -> bool:
+    if _PROSE_AFTER.match(line, found.end()) or _SETTING.search(line) or "***" in line:
+        return False
+    if "sep" not in found.re.groupindex:  # "% complete (372 / 7,801)"
+        return True
+    leads = _LEAD.match(line)
+    at_start = leads is not None and leads.end() >= found.start()
+    return at_start or "=" in found["sep"] or _METRIC.search(line) is not None
+
+
+def _loss(line: str) -> float | None:
+    found = _LOSS.search(line)
+    return float(found["loss"]) if found else None
