@@ -13,6 +13,7 @@ What an author of a backend writes: a ``TrainingJob`` (what a user puts into the
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import ClassVar, Protocol, runtime_checkable
@@ -40,12 +41,30 @@ class TrainingJob(Settings):
         """How many nodes one attempt takes."""
         return 1
 
+    def secrets(self) -> tuple[str, ...]:
+        """Return values in this job that must never be stored or shown: environment entries with a telling name."""
+        env = self.model_dump().get("env") or {}
+        return tuple(value for name, value in env.items() if SECRET_NAME.search(name) and len(value) >= SECRET_LENGTH)
+
     def serialize(self) -> dict[str, object]:
-        """What the rendered-fields view of Airflow shows. Environment values are never in it."""
-        shown = self.model_dump(mode="json")
+        """What the rendered-fields view of Airflow shows. Environment values and known secrets are never in it."""
+        secrets = self.secrets()
+
+        def masked(text: object) -> object:
+            for secret in secrets:
+                text = str(text).replace(secret, "***")
+            return text
+
+        shown = _render_tree(self.model_dump(mode="json"), masked)
+        assert isinstance(shown, dict)
         if isinstance(shown.get("env"), dict):
             shown["env"] = dict.fromkeys(shown["env"], "***")
         return shown
+
+
+# What the names of secret environment variables have in common, in the field's tools (GitHub's and Airflow's lists).
+SECRET_NAME = re.compile(r"(?i)token|secret|passw|passphrase|credential|api_?key|access_?key|private|auth")
+SECRET_LENGTH = 6  # shorter values would mask ordinary words; Airflow's masker has the same limit
 
 
 def _render_tree(value: object, render: Callable[[object], object]) -> object:
@@ -227,6 +246,9 @@ class Backend(Protocol):
     async def find(self, name: str, chain_id: str) -> JobRef | None:
         """Look a job up by its exact name. ``None``: it does not exist. Raises ``ForeignJobError``."""
 
+    def secrets(self, ref: JobRef) -> Sequence[str]:
+        """Return the secret values of a job (``TrainingJob.secrets``) if they can still be had. Kept in memory only."""
+
     async def observe(self, ref: JobRef) -> Observation:
         """Say what the job is doing. A job whose ``uid`` doesn't fit is ``GONE``."""
 
@@ -251,8 +273,8 @@ class Backend(Protocol):
         The same order may be given any number of times. Raises ``UnreachableError``.
         """
 
-    async def release(self, ref: JobRef) -> None:
-        """Tell held nodes that no restart will come."""
+    async def release(self, ref: JobRef, order: Order) -> Sequence[str]:
+        """Tell all nodes that no restart will come. Returns the nodes that refuse, because another decision stands."""
 
     async def cancel(self, ref: JobRef, grace: float) -> None:
         """Stop the job (TERM, ``grace`` seconds, KILL) and return when nothing of it is left, ever again.

@@ -66,6 +66,16 @@ class JobRef(Record):
     where: dict[str, JsonValue] = {}  # what the backend needs to find it again; never a credential
 
 
+class PastFault(Record):
+    """What the policy needs to know of an earlier fault of the segment."""
+
+    cause: tuple[str, str]
+    step: int | None = None
+    action: str
+    nodes: tuple[str, ...] = ()
+    gained: bool | None = None  # whether the run gained a step beyond the chain's highest; None: not known
+
+
 class Incident(Record):
     """One fault and what was done about it. Generation n is the one that failed."""
 
@@ -79,6 +89,7 @@ class Incident(Record):
     run: Run = Run()
     progress: Progress | None = None
     recovery: Recovery | None = None
+    past: PastFault | None = None  # what the policy remembers of it
 
 
 class Outcome(Record):
@@ -139,16 +150,6 @@ class ChainEvent(Record):
     text: str
     attempt: int | None = None
     try_number: int | None = None
-
-
-class PastFault(Record):
-    """What the policy needs to know of an earlier fault of the segment."""
-
-    cause: tuple[str, str]
-    step: int | None = None
-    action: str
-    nodes: tuple[str, ...] = ()
-    gained: bool | None = None  # whether the run gained a step beyond the chain's highest; None: not known
 
 
 class Chain(Record):

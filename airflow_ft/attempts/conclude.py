@@ -1,0 +1,260 @@
+"""Conclude: from the end (or the silence) of a run to a decision, and the part of it that is carried out right here.
+
+Evidence is gathered from all ranks and nodes *before* anything is killed. A restart in place is carried out before
+Airflow hears of it. Since the evidence is gone with the first order, the decision is written down before it (XCom), and
+carried by the order itself: a twin, or a successor, finds one of the two and re-sends; it never decides anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_ft.attempts.crash_points import reach
+from airflow_ft.attempts.deadlines import ACT_SECONDS, CANCEL_MARGIN_SECONDS, STACKS_SECONDS, limited
+from airflow_ft.attempts.ports import Desk, WatchOrder
+from airflow_ft.attempts.sight import Sight
+from airflow_ft.backends.base import (
+    Backend,
+    BackendError,
+    Capability,
+    JobState,
+    Observation,
+    Order,
+    StackGroup,
+)
+from airflow_ft.backends.registry import create_backend
+from airflow_ft.core.chain import Debt, Incident
+from airflow_ft.core.classify import Facts, classify
+from airflow_ft.core.decide import Situation, decide, past_fault
+from airflow_ft.core.decisions import Action, Decision
+from airflow_ft.core.faults import Diagnosis, FaultClass, Retry
+from airflow_ft.core.hang import HangVerdict
+from airflow_ft.core.policy import FaultTolerancePolicy, read_policy
+from airflow_ft.core.records import UnreadableRecordError
+from airflow_ft.core.rules import Signature
+from airflow_ft.core.sanitise import sanitise
+from airflow_ft.core.story import fault_sentence
+from airflow_ft.diagnosis.gather import gather
+from airflow_ft.diagnosis.redaction import redacted
+
+ORDER_KEY = "ft_order"
+NOTE_BYTES = 4_000
+PUBLISH_SECONDS = 10.0
+CANCEL_TRIES = 5
+CANCEL_PAUSE_SECONDS = 10.0
+
+
+class VoidDecisionError(Exception):
+    """Somebody else has acted on this incident meanwhile: look again, and do nothing."""
+
+
+@dataclass
+class Concluder:
+    """Concludes the incidents of one attempt."""
+
+    order: WatchOrder
+    policy: FaultTolerancePolicy
+    backend: Backend
+    desk: Desk
+    sight: Sight
+    signatures: Sequence[Signature]
+    secrets: Sequence[str] = ()  # known values that must not be stored; never stored themselves
+
+    async def conclude(self, seen: Observation, verdict: HangVerdict | None, known: Sequence[Incident]) -> Incident:
+        """Diagnose and decide about generation ``seen.generation``. Nothing is killed yet."""
+        written = await self._written(seen)
+        if written is not None:
+            self.desk.say(f"A decision on generation {seen.generation} is written already; it is carried out again.")
+            return written
+        diagnosis = await self._diagnosis(seen, verdict)
+        reach("conclude.diagnosed")
+        situation = await self._situation(seen, diagnosis, verdict, known)
+        decision = decide(self.policy, situation, self.desk.now())
+        reach("conclude.decided")
+        incident = Incident(
+            attempt=self.order.ref.attempt,
+            generation=seen.generation,
+            detected_at=seen.at,
+            began_at=_began(seen),
+            diagnosis=diagnosis,
+            decision=decision,
+            run=situation.run,
+            progress=self.sight.progress,
+            past=past_fault(situation, decision),
+        )
+        self.desk.say(fault_sentence(incident), warning=True)
+        self.desk.say(f"Decision: {decision.reason}")
+        return incident
+
+    # --- evidence ------------------------------------------------------------------------------------------------
+
+    async def _diagnosis(self, seen: Observation, verdict: HangVerdict | None) -> Diagnosis:
+        try:
+            stacks = await self._stacks() if verdict is not None else []
+            facts = await self._facts(seen, verdict, stacks)
+            reach("conclude.gathered")
+            diagnosis = await asyncio.to_thread(classify, facts, self.signatures)
+            return redacted(diagnosis, self.secrets)
+        except BackendError:
+            raise  # nothing was seen: the watch goes on and looks again
+        except Exception as error:  # noqa: BLE001 - a supervisor's border: a bug in a rule must not leave the job held
+            self.desk.say(f"The fault could not be classified: {error!r}", warning=True)
+            text = f"The fault could not be classified ({type(error).__name__})."
+            return Diagnosis(fault_class=FaultClass.UNKNOWN, text=text, retry=Retry.UNKNOWN)
+
+    async def _stacks(self) -> Sequence[StackGroup]:
+        if Capability.DUMP_STACKS not in self.backend.can or self.policy.hang.action != "act":
+            return []
+        try:
+            return await limited(self.backend.dump_stacks(self.order.ref), STACKS_SECONDS, "dumping stacks")
+        except BackendError as error:
+            self.desk.say(f"No stacks: {error}", warning=True)
+            return []
+
+    async def _facts(self, seen: Observation, verdict: HangVerdict | None, stacks: Sequence[StackGroup]) -> Facts:
+        gathered = await gather(self.backend, self.order.ref)
+        planned = next((node for node in seen.nodes if node.term and not node.lost), None)
+        first_end = min((n.exited_at for n in seen.nodes if n.exited_at), default=None)
+        if planned is not None and planned.exited_at is not None and first_end is not None and planned.exited_at > first_end:
+            planned = None  # TERM on other nodes after the first abnormal end is clean-up, not a disruption
+        began = min((n.spawned_at for n in seen.nodes if n.spawned_at), default=None)
+        return Facts(
+            logs=gathered.logs,
+            evidence=gathered.evidence,
+            nodes=tuple(node.node for node in seen.nodes),
+            hang=verdict,
+            stacks=tuple(stacks),
+            planned_stop="the platform asked the job to stop (TERM)" if planned is not None else None,
+            first_step_seen=self.sight.progress.step is not None,
+            seconds_since_start=(seen.at - began).total_seconds() if began else None,
+            gone=seen.state is JobState.GONE,
+        )
+
+    async def _situation(
+        self, seen: Observation, diagnosis: Diagnosis, verdict: HangVerdict | None, known: Sequence[Incident]
+    ) -> Situation:
+        pool = await limited(self.backend.pool(self.order.ref), ACT_SECONDS, "listing nodes")
+        last = known[-1].decision if known else None
+        past = tuple(incident.past for incident in known if incident.past is not None)
+        return Situation(
+            diagnosis=diagnosis,
+            ledger=last.ledger if last else self.order.ledger,
+            faults=(*self.order.faults, *past),
+            step=self.sight.progress.step,
+            run=self.sight.run(),
+            generation=seen.generation,
+            can=self._possible(seen),
+            nodes_needed=self.order.nodes_needed,
+            pool_nodes=pool.nodes,
+            excluded_nodes=last.excluded_nodes if last else self.order.excluded_nodes,
+            hang=verdict is not None,
+        )
+
+    def _possible(self, seen: Observation) -> tuple[Action, ...]:
+        possible = [Action.RESUBMIT, Action.FAIL]
+        if Capability.EXCLUDE_NODES in self.backend.can:
+            possible.append(Action.RESUBMIT_EXCLUDING)
+        alive = seen.state in (JobState.RUNNING, JobState.HELD, JobState.STARTING)
+        willing = all(node.agent and not node.lost and not node.unkillable for node in seen.nodes)
+        if Capability.RESTART_IN_PLACE in self.backend.can and alive and willing and seen.nodes:
+            possible.append(Action.RESTART_IN_PLACE)
+        return tuple(possible)
+
+    # --- a decision that is written already ----------------------------------------------------------------------
+
+    async def _written(self, seen: Observation) -> Incident | None:
+        try:
+            value = await asyncio.wait_for(self.desk.recall(ORDER_KEY), PUBLISH_SECONDS)
+        except Exception as error:  # noqa: BLE001 - a supervisor's border: Airflow may be down, the agents' echo remains
+            self.desk.say(f"The try's XComs can't be read: {error!r}", warning=True)
+            return None
+        if value is None:
+            return None
+        try:
+            incident = Incident.from_record(value)
+        except UnreadableRecordError:
+            return None
+        mine = incident.attempt == self.order.ref.attempt and incident.generation == seen.generation
+        return incident if mine and incident.decision.action is Action.RESTART_IN_PLACE else None
+
+    # --- acting --------------------------------------------------------------------------------------------------
+
+    async def restart_in_place(self, incident: Incident) -> Incident:
+        """Carry out a restart in place. Returns the incident with the time of the order.
+
+        Raises ``VoidDecisionError`` when agents hold another decision, ``BackendError`` when no node could be reached.
+        """
+        note = self._note(incident)
+        await self._publish(note)
+        reach("conclude.written")
+        order = Order(
+            generation=incident.decision.generation,
+            digest=incident.decision.digest(),
+            note=note,
+            by=f"try {self.order.info.try_number}",
+        )
+        refused = await limited(self.backend.restart_in_place(self.order.ref, order), ACT_SECONDS, "ordering a restart")
+        reach("conclude.ordered")
+        if refused:
+            raise VoidDecisionError(f"refused by {', '.join(refused)}")
+        return incident.but(ordered_at=self.desk.now())
+
+    async def _publish(self, note: dict[str, object]) -> None:
+        try:
+            await asyncio.wait_for(self.desk.publish(ORDER_KEY, note), PUBLISH_SECONDS)  # type: ignore[arg-type]
+        except Exception as error:  # noqa: BLE001 - a supervisor's border: the order carries the decision as well
+            self.desk.say(f"The decision could not be published ({error!r}); the order carries it.", warning=True)
+
+    def _note(self, incident: Incident) -> dict[str, object]:
+        diagnosis = incident.diagnosis.but(evidence=incident.diagnosis.evidence[:1])
+        slim = incident.but(diagnosis=diagnosis, decision=incident.decision.but(considered=()))
+        note = sanitise(slim.to_record(), NOTE_BYTES)
+        assert isinstance(note, dict)
+        return note
+
+    async def stop(self, incident: Incident | None) -> Debt | None:
+        """Let go of the job: nothing holds a GPU once the decision is known. Returns a debt if that isn't possible."""
+        reach("conclude.before_stop")
+        ref = self.order.ref
+        limit = self.policy.grace_seconds + CANCEL_MARGIN_SECONDS
+        try:
+            if incident is not None:
+                await limited(self.backend.release(ref), ACT_SECONDS, "releasing the nodes")
+            await limited(self.backend.cancel(ref, self.policy.grace_seconds), limit, "stopping the job")
+        except BackendError as error:
+            self.desk.say(f"The job could not be stopped yet: {error} It is owed; the next try sees to it.", warning=True)
+            return Debt(ref=ref, since=self.desk.now(), why=str(error)[:300])
+        finally:
+            reach("conclude.after_stop")
+        return None
+
+
+async def cancel_for_person(order: WatchOrder, desk: Desk) -> None:
+    """Stop the job because a person ended or cleared the task while it was deferred. Tries until it is gone."""
+    backend, grace = create_backend(order.ref.backend), read_policy(order.policy).grace_seconds
+    desk.say(f"The task was ended or cleared; stopping {order.ref.name}.")
+    for left in reversed(range(CANCEL_TRIES)):
+        try:
+            await limited(backend.cancel(order.ref, grace), grace + CANCEL_MARGIN_SECONDS, "stopping the job")
+        except BackendError as error:
+            desk.say(f"{order.ref.name} could not be stopped: {error} {left} tries left.", warning=True)
+            await desk.sleep(CANCEL_PAUSE_SECONDS)
+        else:
+            desk.say(f"{order.ref.name} is stopped.")
+            return
+    desk.say(f"Cancel owed: {order.ref.name} may still run. `airflow ft reap` collects it.", warning=True)
+
+
+def stop_decision(reason: str, order: WatchOrder, last: Decision | None) -> Decision:
+    """Return a decision to stop that no fault has led to: a time limit, a person's cancel."""
+    ledger = last.ledger if last else order.ledger
+    excluded = last.excluded_nodes if last else order.excluded_nodes
+    return Decision(action=Action.FAIL, reason=reason, ledger=ledger, excluded_nodes=excluded)
+
+
+def _began(seen: Observation) -> datetime | None:
+    signs = [n.first_sign_at or n.exited_at for n in seen.nodes if n.first_sign_at or n.exited_at]
+    return min(signs, default=None)

@@ -1,0 +1,24 @@
+"""The time limit around each call to a backend: a cluster that doesn't answer can't stop the supervisor."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any, TypeVar
+
+from airflow_ft.backends.base import UnreachableError
+
+T = TypeVar("T")
+
+LOOK_SECONDS = 20.0  # observe, find, read a log
+ACT_SECONDS = 60.0  # submit, order
+STACKS_SECONDS = 15.0
+CANCEL_MARGIN_SECONDS = 30.0  # beyond the grace period
+
+
+async def limited(call: Coroutine[Any, Any, T], seconds: float, what: str) -> T:
+    """Await ``call`` for at most ``seconds``. Raises ``UnreachableError`` when it takes longer."""
+    try:
+        return await asyncio.wait_for(call, seconds)
+    except asyncio.TimeoutError as error:
+        raise UnreachableError(f"{what}: no answer within {seconds:.0f} s") from error

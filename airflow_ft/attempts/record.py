@@ -1,0 +1,112 @@
+"""Record: what one try came to is written into the chain, before anything is raised or returned.
+
+The attempt's own record is the commit (``store`` says why); ``taken`` folds it into the chain's head and is pure, so
+that the next try does exactly the same if this one dies in between.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from airflow_ft.attempts.crash_points import reach
+from airflow_ft.attempts.faults import TrainingFault
+from airflow_ft.attempts.ports import Conclusion, Notice
+from airflow_ft.attempts.store import ChainStore
+from airflow_ft.core.chain import Attempt, AttemptState, Chain, ChainEvent, End
+from airflow_ft.core.decisions import Action, Decision
+from airflow_ft.core.story import fault_sentence, outcome_sentence
+
+FAULTS_KEPT = 64
+EVENTS_KEPT = 40
+
+# The kinds of chain events. Those in NOTIFIED are worth a person's attention; the others are only history.
+TRY_LOST, ADOPTED, CLEARED, FAULT, STOPPED, SUCCEEDED, DEBT, NOTICE = (
+    "try_lost",
+    "adopted",
+    "cleared",
+    "fault",
+    "stopped",
+    "succeeded",
+    "cancel_owed",
+    "notice",
+)
+NOTIFIED = frozenset({FAULT, STOPPED, SUCCEEDED, DEBT, "hang_notice"})
+
+
+def with_event(chain: Chain, at: datetime, kind: str, text: str, attempt: int | None = None) -> Chain:
+    """Return the chain with one more event."""
+    event = ChainEvent(id=chain.next_event, at=at, kind=kind, text=text, attempt=attempt, try_number=chain.try_number)
+    return chain.but(events=(*chain.events, event)[-EVENTS_KEPT:], next_event=chain.next_event + 1)
+
+
+def write_conclusion(store: ChainStore, chain: Chain, attempt: Attempt, conclusion: Conclusion) -> Chain:
+    """Write the end of the open attempt. Returns the chain's new head; writing the same twice changes nothing."""
+    concluded = attempt.but(
+        state=AttemptState.CONCLUDED,
+        ended_at=conclusion.ended_at,
+        progress=conclusion.progress,
+        incidents=conclusion.incidents,
+        recovery=conclusion.recovery,
+        outcome=conclusion.outcome,
+        nodes=conclusion.nodes or attempt.nodes,
+        fenced=conclusion.stopped,
+        log_path=conclusion.log_path or attempt.log_path,
+    )
+    reach("record.before_attempt")
+    store.save_attempt(concluded)
+    reach("record.between")
+    chain = taken(chain, concluded, conclusion.notices)
+    chain = chain.but(debts=(*chain.debts, *conclusion.debts))
+    store.save(chain)
+    reach("record.after")
+    return chain
+
+
+def taken(chain: Chain, attempt: Attempt, notices: tuple[Notice, ...] = ()) -> Chain:
+    """Fold a concluded attempt into the chain's head."""
+    decision, outcome = attempt.decision, attempt.outcome
+    at = attempt.ended_at or attempt.created_at
+    for notice in notices:
+        chain = with_event(chain, notice.at, notice.kind, notice.text, attempt.number)
+    for incident in attempt.incidents:
+        stops = incident.decision.action is Action.FAIL
+        chain = with_event(chain, incident.detected_at, STOPPED if stops else FAULT, fault_sentence(incident), attempt.number)
+    if outcome is not None and outcome.end is End.SUCCEEDED:
+        chain = with_event(chain, at, SUCCEEDED, outcome_sentence(attempt), attempt.number)
+    seen = [p for p in (attempt.progress, *(i.progress for i in attempt.incidents)) if p is not None]
+    past = tuple(i.past for i in attempt.incidents if i.past is not None)
+    return chain.but(
+        open=None,
+        concluded=outcome.end if outcome else End.UNKNOWN,
+        decision=decision,
+        ledger=decision.ledger if decision else chain.ledger,
+        excluded_nodes=decision.excluded_nodes if decision else chain.excluded_nodes,
+        faults=(*chain.faults, *past)[-FAULTS_KEPT:],
+        highest_step=_highest([chain.highest_step, *(p.step for p in seen)]),
+        last_checkpoint=_highest([chain.last_checkpoint, *(p.checkpoint for p in seen)]),
+    )
+
+
+def _highest(steps: list[int | None]) -> int | None:
+    return max((step for step in steps if step is not None), default=None)
+
+
+def replay(chain: Chain) -> bool:
+    """Do again what was decided about the last attempt. Returns whether training has succeeded already.
+
+    Airflow can lose the result of a correct ``execute_complete`` and run the try again; the decision stands in the
+    chain. Raises ``TrainingFault`` for a decision to stop. Returns ``False`` when the next attempt is due.
+    """
+    if chain.open is not None or chain.concluded is None:
+        return False
+    if chain.concluded is End.SUCCEEDED:
+        return True
+    if chain.decision is not None and chain.decision.action is Action.FAIL:
+        raise TrainingFault(chain.decision)
+    return False
+
+
+def outcome_of(conclusion: Conclusion) -> Decision | None:
+    """Return the decision that ends the attempt, or ``None`` after a success."""
+    last = conclusion.incidents[-1].decision if conclusion.incidents else None
+    return last if last is not None and last.action.ends_attempt else None

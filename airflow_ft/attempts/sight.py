@@ -1,0 +1,136 @@
+"""What a watch has seen of the training: its logs as they grow, progress, the hang detector, recovery.
+
+Fed by ``watch`` with observations and log bytes; asked by ``conclude`` for the facts of the run. Its state can be saved
+and taken up again, so that a triggerer that was replaced doesn't start from nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from datetime import datetime
+
+from pydantic import JsonValue
+
+from airflow_ft.attempts.ports import WatchOrder
+from airflow_ft.backends.base import Cursors, LogChunk
+from airflow_ft.core.hang import HangConfig, HangDetector, HangVerdict
+from airflow_ft.core.ledger import Run
+from airflow_ft.core.loglines import LineReader
+from airflow_ft.core.policy import FaultTolerancePolicy
+from airflow_ft.core.progress import Progress, ProgressReader
+from airflow_ft.core.recovery import Recovery, begin, follow
+
+
+class Sight:
+    """The growing picture of one attempt."""
+
+    def __init__(self, order: WatchOrder, policy: FaultTolerancePolicy, now: Callable[[], datetime]) -> None:
+        self._now = now
+        self._lines: dict[str, LineReader] = {}
+        self._reader = ProgressReader(pattern=order.progress_pattern)
+        self._hang = HangDetector(hang_config(policy))
+        self._highest = order.highest_step
+        self._beyond_since: datetime | None = None
+        self._generation_since = now()
+        self.cursors: Cursors = {}
+        self.recovery: Recovery | None = order.recovery
+        self.loaded_checkpoint = order.last_checkpoint
+
+    @property
+    def progress(self) -> Progress:
+        """The newest progress of the current generation."""
+        return self._reader.progress
+
+    @property
+    def highest_step(self) -> int | None:
+        """The highest step that the chain has ever seen."""
+        return self._highest
+
+    def take(self, chunks: Sequence[LogChunk], cursors: Cursors) -> list[str]:
+        """Read new log bytes. Returns what is worth telling a person: recovery, checkpoints loaded."""
+        told: list[str] = []
+        for chunk in chunks:
+            reader = self._lines.setdefault(chunk.source, LineReader())
+            if chunk.restarted:
+                reader = self._lines[chunk.source] = LineReader()
+            for line in reader.feed(chunk.data):
+                told += self._take_line(line, chunk.source)
+        self.cursors = cursors
+        return told
+
+    def _take_line(self, line: str, source: str) -> list[str]:
+        now = self._now()
+        before = self.progress
+        moved = self._reader.feed(line, now, source)
+        after = self.progress
+        if moved or after.phase != before.phase:
+            self._hang.observe(now.timestamp(), after.step, after.phase)
+        if moved and after.step is not None and (self._highest is None or after.step > self._highest):
+            self._highest = after.step
+            self._beyond_since = self._beyond_since or now
+        told = [after.loaded_text] if after.loaded_text and after.loaded_text != before.loaded_text else []
+        if self.recovery is not None and self.recovery.state == "pending":
+            self.recovery = follow(self.recovery, after)
+            if self.recovery.state != "pending":
+                told.append(self.recovery.text)
+        return told
+
+    def verdict(self) -> HangVerdict | None:
+        """Ask the hang detector."""
+        return self._hang.check(self._now().timestamp())
+
+    def run(self) -> Run:
+        """Return what the current generation has achieved."""
+        now, progress = self._now(), self.progress
+        last = progress.at or now
+        beyond = (last - self._beyond_since).total_seconds() if self._beyond_since else 0.0
+        saved = progress.checkpoint
+        newer = saved is not None and saved > max(progress.loaded or 0, self.loaded_checkpoint or 0)
+        return Run(
+            first_step=progress.first_step,
+            last_step=progress.step,
+            seconds_beyond=max(0.0, beyond),
+            new_checkpoint=saved if newer else None,
+            healthy_seconds=max(0.0, (now - self._generation_since).total_seconds()),
+        )
+
+    def restarted(self) -> None:
+        """Begin a new generation: the next lines belong to a run that resumes from the last checkpoint."""
+        died = self.progress
+        self.loaded_checkpoint = died.checkpoint if died.checkpoint is not None else self.loaded_checkpoint
+        self.recovery = begin(died.step, self.loaded_checkpoint, died.loss)
+        self._beyond_since = None
+        self._generation_since = self._now()
+        self._reader.restarted()
+        self._hang = self._hang.restarted(self._now().timestamp())
+
+    # --- saved state ---------------------------------------------------------------------------------------------
+
+    def to_state(self) -> dict[str, JsonValue]:
+        """Return what a replaced triggerer needs: small JSON values."""
+        return {
+            "cursors": dict(self.cursors),
+            "reader": self._reader.to_state(),
+            "hang": self._hang.to_state(),
+            "recovery": self.recovery.to_record() if self.recovery else None,
+            "loaded": self.loaded_checkpoint,
+            "highest": self._highest,
+            "since": self._generation_since.isoformat(),
+        }
+
+    def take_up(self, state: dict[str, JsonValue]) -> None:
+        """Take up saved state. Raises ``ValueError``, ``KeyError`` or ``TypeError`` if it can't be read."""
+        cursors, recovery = state["cursors"], state["recovery"]
+        assert isinstance(cursors, dict)
+        self._reader = ProgressReader.from_state(state["reader"])
+        self._hang = self._hang.from_state(state["hang"])
+        self.recovery = Recovery.from_record(recovery) if recovery else None
+        self.loaded_checkpoint, self._highest = state["loaded"], state["highest"]  # type: ignore[assignment]
+        self._generation_since = datetime.fromisoformat(str(state["since"]))
+        self.cursors = {str(source): int(offset) for source, offset in cursors.items()}  # type: ignore[arg-type]
+
+
+def hang_config(policy: FaultTolerancePolicy) -> HangConfig:
+    """Return the detector's settings as the policy has them."""
+    shared = HangConfig.model_fields.keys() & type(policy.hang).model_fields.keys()
+    return HangConfig(**{name: getattr(policy.hang, name) for name in shared})

@@ -1,0 +1,86 @@
+"""The chain in Airflow's task state store: one key for the head, one for each attempt.
+
+The store has no transactions and no list of keys, so the order of writes carries the meaning: an attempt's own record
+is written first and is the commit, the head follows. ``load`` folds an attempt that was concluded but not yet taken
+into the head, so that a crash between the two writes loses nothing.
+
+Records stay below 16 kB each: a chain of 128 attempts must not grow a value that the UI or a person's PATCH would refuse
+(Airflow's REST limit is 64 kB), and every write crosses three processes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+from airflow_ft.attempts.ports import KeyValueStore
+from airflow_ft.core.chain import Attempt, AttemptState, Chain, Incident
+from airflow_ft.core.records import UnreadableRecordError
+from airflow_ft.core.sanitise import sanitise
+
+CHAIN_KEY = "ft/chain"
+LIMIT_BYTES = 16_000
+
+
+def attempt_key(number: int) -> str:
+    """Return the key of attempt ``number``."""
+    return f"ft/attempt/{number:04d}"
+
+
+class ChainStore:
+    """Reads and writes the chain of one task instance."""
+
+    def __init__(self, store: KeyValueStore) -> None:
+        self._store = store
+
+    def load(self) -> Chain | None:
+        """Return the chain's head, or ``None`` before the first attempt. Raises ``UnreadableRecordError``."""
+        value = self._store.get(CHAIN_KEY)
+        return None if value is None else Chain.from_record(value)
+
+    def save(self, chain: Chain) -> None:
+        """Write the chain's head."""
+        self._store.set(CHAIN_KEY, sanitise(chain.to_record(), LIMIT_BYTES * 2))
+
+    def load_attempt(self, number: int) -> Attempt | None:
+        """Return an attempt's record, or ``None`` if it was never written (or can't be read any more)."""
+        value = self._store.get(attempt_key(number))
+        try:
+            return None if value is None else Attempt.from_record(value)
+        except UnreadableRecordError:
+            return None
+
+    def save_attempt(self, attempt: Attempt) -> None:
+        """Write an attempt's record."""
+        self._store.set(attempt_key(attempt.number), sanitise(fitted(attempt).to_record(), LIMIT_BYTES))
+
+    def pending_conclusion(self, chain: Chain) -> Attempt | None:
+        """Return the open attempt if it is concluded already: the try died between the two writes."""
+        attempt = self.load_attempt(chain.open) if chain.open is not None else None
+        return attempt if attempt is not None and attempt.state is AttemptState.CONCLUDED else None
+
+
+def fitted(attempt: Attempt, limit: int = LIMIT_BYTES - 500) -> Attempt:
+    """Return the attempt with as much evidence as fits: the last incident keeps its own longest."""
+    for slim in (_without_evidence, _without_rules, _without_texts):
+        for index in range(len(attempt.incidents)):
+            if len(json.dumps(attempt.to_record())) <= limit:
+                return attempt
+            incidents = list(attempt.incidents)
+            incidents[index] = slim(incidents[index])
+            attempt = attempt.but(incidents=tuple(incidents))
+    return attempt
+
+
+def _without_evidence(incident: Incident) -> Incident:
+    return incident.but(diagnosis=incident.diagnosis.but(evidence=incident.diagnosis.evidence[:2]))
+
+
+def _without_rules(incident: Incident) -> Incident:
+    return incident.but(decision=incident.decision.but(considered=()), diagnosis=incident.diagnosis.but(evidence=()))
+
+
+def _without_texts(incident: Incident) -> Incident:
+    cut: Callable[[str], str] = lambda text: text[:160]  # noqa: E731
+    diagnosis = incident.diagnosis.but(text=cut(incident.diagnosis.text), advice=cut(incident.diagnosis.advice), root=None)
+    return incident.but(diagnosis=diagnosis, decision=incident.decision.but(reason=cut(incident.decision.reason)))

@@ -1,0 +1,302 @@
+"""Watch: follow one attempt until it ended, and restart it in place meanwhile where the policy says so.
+
+One coroutine, run by the trigger (deferred) or by the worker (``deferrable=False``). Each turn looks at the job, reads
+what its logs gained, and asks four questions in this order: is its time up, has it ended, is something of it held or
+lost, has it stopped advancing. The verdict on an end is always taken from an observation made *after* the logs were
+read (story WAT-01).
+
+The supervisor's own failures stay its own: an exception in a turn is logged, counted, told in the chain, and the next
+turn looks again. It never ends, kills or charges a live job.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from pydantic import JsonValue
+
+from airflow_ft.attempts.conclude import Concluder, VoidDecisionError, stop_decision
+from airflow_ft.attempts.crash_points import reach
+from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
+from airflow_ft.attempts.ports import Conclusion, Desk, Notice, WatchOrder
+from airflow_ft.attempts.pulse import Pulse
+from airflow_ft.attempts.reports import STATE_KEY, Reporter
+from airflow_ft.attempts.sight import Sight
+from airflow_ft.backends.base import Backend, BackendError, JobState, Observation
+from airflow_ft.backends.registry import create_backend
+from airflow_ft.core.chain import End, Incident, Outcome
+from airflow_ft.core.decisions import Action
+from airflow_ft.core.faults import Diagnosis, FaultClass
+from airflow_ft.core.hang import HangVerdict
+from airflow_ft.core.policy import FaultTolerancePolicy, read_policy
+from airflow_ft.core.records import UnreadableRecordError
+from airflow_ft.core.rules import Signature
+from airflow_ft.diagnosis.signature_files import load_signatures
+
+READ_BYTES = 4_000_000  # of new log a turn
+NOTICES_KEPT = 20
+PAUSE_AFTER_ERROR_SECONDS = 5.0
+UNREACHABLE_SAID_EVERY_SECONDS = 60.0
+
+
+class Watch:
+    """The watch over one attempt."""
+
+    def __init__(
+        self,
+        order: WatchOrder,
+        policy: FaultTolerancePolicy,
+        backend: Backend,
+        desk: Desk,
+        signatures: Sequence[Signature],
+        secrets: Sequence[str] = (),
+    ) -> None:
+        self._order, self._policy, self._backend, self._desk = order, policy, backend, desk
+        self._sight = Sight(order, policy, desk.now)
+        self._concluder = Concluder(order, policy, backend, desk, self._sight, signatures, secrets)
+        self._reporter = Reporter(desk, order.ref)
+        self._incidents: list[Incident] = list(order.incidents)
+        self._recovery = order.recovery
+        self._notices: list[Notice] = []
+        self._unreachable_since: datetime | None = None
+        self._unreachable_said: datetime | None = None
+        self._hang_noticed = False
+        self._errors = 0
+
+    async def watch(self) -> Conclusion:
+        """Watch until the attempt is over. Only cancellation gets out of here otherwise."""
+        async with Pulse() as pulse:
+            await self._take_up()
+            while True:
+                try:
+                    conclusion = await self._turn(pulse)
+                except BackendError as error:
+                    self._unreachable(str(error))
+                    conclusion = None
+                except VoidDecisionError as error:
+                    self._desk.say(f"Somebody else acted on this incident meanwhile ({error}); looking again.")
+                    conclusion = None
+                except Exception as error:  # noqa: BLE001 - a supervisor's border: our bug must not end a live job
+                    await self._survived(error)
+                    conclusion = None
+                if conclusion is not None:
+                    return conclusion
+                await self._desk.sleep(self._backend.poll_seconds)
+
+    async def _turn(self, pulse: Pulse) -> Conclusion | None:
+        seen = await self._look()
+        await self._read()
+        reach("watch.looked")
+        self._learn(seen)
+        await self._reporter.tell(seen, self._sight, self._state())
+        return await self._react(seen, pulse)
+
+    # --- seeing --------------------------------------------------------------------------------------------------
+
+    async def _look(self) -> Observation:
+        seen = await limited(self._backend.observe(self._order.ref), LOOK_SECONDS, f"looking at {self._order.ref.name}")
+        if self._unreachable_since is not None:
+            self._notice("reachable", f"{self._order.ref.name} can be reached again.")
+            self._unreachable_since = None
+        return seen
+
+    async def _read(self) -> None:
+        chunks, cursors = await limited(
+            self._backend.read_logs(self._order.ref, self._sight.cursors, READ_BYTES), LOOK_SECONDS, "reading logs"
+        )
+        for text in self._sight.take(chunks, cursors):
+            self._desk.say(text)
+        self._remember_recovery()
+
+    def _remember_recovery(self) -> None:
+        """The recovery that is followed belongs to the last restart in place, else to the fault before this attempt."""
+        if not self._incidents:
+            self._recovery = self._sight.recovery
+        elif self._incidents[-1].recovery != self._sight.recovery:
+            self._incidents[-1] = self._incidents[-1].but(recovery=self._sight.recovery)
+
+    def _unreachable(self, why: str) -> None:
+        now = self._desk.now()
+        if self._unreachable_since is None:
+            self._unreachable_since, self._unreachable_said = now, None
+            self._notice("unreachable", f"The job can't be seen: {why} Nothing is done because of it.")
+        said = self._unreachable_said
+        if said is None or (now - said).total_seconds() >= UNREACHABLE_SAID_EVERY_SECONDS:
+            step = self._sight.progress.step
+            self._unreachable_said = now
+            self._desk.say(f"Can't be reached since {self._unreachable_since:%H:%M:%S}, last seen step {step}.", warning=True)
+
+    async def _survived(self, error: Exception) -> None:
+        self._errors += 1
+        self._notice("supervisor_error", f"The supervisor itself failed ({error!r:.200}); the job is not touched.")
+        self._desk.say(f"The supervisor itself failed, the job is not touched: {error!r}", warning=True)
+        await self._desk.sleep(PAUSE_AFTER_ERROR_SECONDS)
+
+    def _notice(self, kind: str, text: str) -> None:
+        notices = [n for n in self._notices if n.kind != kind or kind != "supervisor_error"]
+        self._notices = [*notices, Notice(at=self._desk.now(), kind=kind, text=text)][-NOTICES_KEPT:]
+
+    # --- state that outlives this process ------------------------------------------------------------------------
+
+    def _state(self) -> dict[str, JsonValue]:
+        return {"attempt": self._order.ref.attempt, "generation": len(self._incidents), "sight": self._sight.to_state()}
+
+    async def _take_up(self) -> None:
+        """Take up what an earlier watch of this try has saved, if it is about this attempt."""
+        try:
+            saved: Any = await self._desk.recall(STATE_KEY)
+            if isinstance(saved, dict) and saved.get("attempt") == self._order.ref.attempt:
+                self._sight.take_up(saved["sight"])
+                self._desk.say("Going on with the watch that another process began.")
+        except Exception as error:  # noqa: BLE001 - a supervisor's border: the log is read from its beginning instead
+            self._desk.say(f"The saved state of the watch can't be used ({error!r}); reading the log from its beginning.")
+
+    def _learn(self, seen: Observation) -> None:
+        """Learn of restarts in place that another process has ordered: the agents echo the decision."""
+        known = max((incident.decision.generation for incident in self._incidents), default=0)
+        if seen.generation <= known:
+            return
+        for node in seen.nodes:
+            if node.generation == seen.generation and node.note:
+                try:
+                    incident = Incident.from_record(node.note)
+                except UnreadableRecordError:
+                    continue
+                self._desk.say(f"Generation {seen.generation} was ordered by another process; its decision is taken over.")
+                self._incidents.append(incident.but(ordered_at=incident.ordered_at or seen.at))
+                self._sight.restarted()
+                return
+
+    # --- reacting ------------------------------------------------------------------------------------------------
+
+    async def _react(self, seen: Observation, pulse: Pulse) -> Conclusion | None:
+        if self._order.deadline is not None and self._desk.now() >= self._order.deadline:
+            return await self._time_is_up(seen)
+        if seen.cancelled:
+            return self._cancelled(seen)
+        if seen.state is JobState.ENDED and seen.code == 0 and not any(node.term for node in seen.nodes):
+            return self._succeeded(seen)
+        if seen.state in (JobState.ENDED, JobState.GONE):
+            return await self._fault(seen, None, pulse)
+        if seen.state is JobState.HELD or any(node.lost for node in seen.nodes):
+            await self._desk.sleep(self._policy.settle_seconds)
+            await self._read()
+            return await self._fault(await self._look(), None, pulse)
+        verdict = self._hang_verdict(seen)
+        return await self._fault(seen, verdict, pulse) if verdict is not None else None
+
+    def _hang_verdict(self, seen: Observation) -> HangVerdict | None:
+        if self._policy.mode != "full" or seen.state is not JobState.RUNNING:
+            return None
+        verdict = self._sight.verdict()
+        if verdict is None:
+            self._hang_noticed = False
+            return None
+        if self._policy.hang.action == "act":
+            return verdict
+        if not self._hang_noticed:
+            self._hang_noticed = True
+            self._notice("hang_notice", f"{verdict.text} Notice only: nothing is done.")
+            self._desk.say(f"{verdict.text} Notice only: nothing is done.", warning=True)
+        return None
+
+    async def _fault(self, seen: Observation, verdict: HangVerdict | None, pulse: Pulse) -> Conclusion | None:
+        if verdict is None and seen.state is JobState.RUNNING and not any(node.lost for node in seen.nodes):
+            return None  # it was a passing state: somebody has restarted it
+        incident = await self._concluder.conclude(seen, verdict, self._incidents)
+        if pulse.jumped():
+            self._desk.say("This process was frozen meanwhile; looking again before anything is done.")
+            return None
+        if incident.decision.action is Action.RESTART_IN_PLACE:
+            incident = await self._concluder.restart_in_place(incident)
+            self._incidents.append(incident)
+            self._sight.restarted()
+            return None
+        debt = await self._concluder.stop(incident)
+        return self._conclusion(seen, incident, debt is None, (debt,) if debt else ())
+
+    # --- ends ----------------------------------------------------------------------------------------------------
+
+    def _succeeded(self, seen: Observation) -> Conclusion:
+        progress = self._sight.progress
+        warnings = ()
+        if progress.total and progress.step is not None and progress.step < progress.total:
+            warnings = (f"ended with code 0 at step {progress.step:,} of {progress.total:,}",)
+        step = f" at step {progress.step:,}" if progress.step is not None else ""
+        outcome = Outcome(end=End.SUCCEEDED, text=f"Done{step}.", code=0, warnings=warnings)
+        return self._base(seen, outcome, stopped=True)
+
+    def _cancelled(self, seen: Observation) -> Conclusion:
+        reason = f"The job was cancelled: {seen.reason or 'by a person'}."
+        decision = stop_decision(reason, self._order, self._incidents[-1].decision if self._incidents else None)
+        incident = self._bare_incident(seen, reason, decision, "cancelled")
+        return self._base(seen, Outcome(end=End.CANCELLED, text=reason, code=seen.code), incident, stopped=True)
+
+    async def _time_is_up(self, seen: Observation) -> Conclusion:
+        name = self._order.deadline_name or "attempt_timeout"
+        reason = f"Timed out: {name} ended at {self._order.deadline:%H:%M:%S}. A limit, not a fault; nothing is charged."
+        self._desk.say(reason, warning=True)
+        debt = await self._concluder.stop(None)
+        decision = stop_decision(reason, self._order, self._incidents[-1].decision if self._incidents else None)
+        incident = self._bare_incident(seen, reason, decision, name)
+        outcome = Outcome(end=End.TIMED_OUT, text=reason)
+        return self._base(seen, outcome, incident, stopped=debt is None, debts=(debt,) if debt else ())
+
+    def _bare_incident(self, seen: Observation, text: str, decision: Any, disruption: str) -> Incident:
+        diagnosis = Diagnosis(fault_class=FaultClass.UNKNOWN, text=text, disruption=disruption)
+        return Incident(
+            attempt=self._order.ref.attempt,
+            generation=seen.generation,
+            detected_at=seen.at,
+            diagnosis=diagnosis,
+            decision=decision,
+            progress=self._sight.progress,
+        )
+
+    def _conclusion(self, seen: Observation, incident: Incident, stopped: bool, debts: tuple[Any, ...]) -> Conclusion:
+        end = End.DISRUPTED if incident.diagnosis.disruption else End.FAULT
+        outcome = Outcome(end=end, text=incident.diagnosis.text, code=seen.code)
+        return self._base(seen, outcome, incident, stopped=stopped, debts=debts)
+
+    def _base(
+        self,
+        seen: Observation,
+        outcome: Outcome,
+        incident: Incident | None = None,
+        *,
+        stopped: bool,
+        debts: tuple[Any, ...] = (),
+    ) -> Conclusion:
+        incidents = (*self._incidents, incident) if incident is not None else tuple(self._incidents)
+        return Conclusion(
+            chain_id=self._order.ref.chain_id,
+            attempt=self._order.ref.attempt,
+            try_number=self._order.info.try_number,
+            outcome=outcome,
+            incidents=incidents,
+            progress=self._sight.progress,
+            run=self._sight.run(),
+            recovery=self._recovery,
+            nodes=tuple(node.node for node in seen.nodes),
+            ended_at=self._desk.now(),
+            stopped=stopped,
+            debts=debts,
+            notices=tuple(self._notices),
+        )
+
+
+def prepared_watch(order: WatchOrder, desk: Desk) -> Watch:
+    """Return the watch that ``order`` describes. Reads files and imports the backend: not for an event loop."""
+    backend = create_backend(order.ref.backend)
+    return Watch(order, read_policy(order.policy), backend, desk, load_signatures(), backend.secrets(order.ref))
+
+
+async def has_ended(order: WatchOrder) -> bool:
+    """Return whether the job has ended already: then nothing is deferred, its end is concluded right away."""
+    try:
+        seen = await limited(create_backend(order.ref.backend).observe(order.ref), LOOK_SECONDS, "looking at the job")
+    except BackendError:
+        return False
+    return seen.state in (JobState.ENDED, JobState.GONE)

@@ -1,0 +1,56 @@
+"""The worker's desk: log and XComs of a task that runs, and the chain's store."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from datetime import datetime, timezone
+from typing import Any
+
+from pydantic import JsonValue
+
+
+class WorkerDesk:
+    """Where a watch inside the worker (``deferrable=False``) writes."""
+
+    def __init__(self, log: Any, ti: Any) -> None:
+        self._log, self._ti = log, ti
+
+    def say(self, text: str, *, warning: bool = False) -> None:
+        """Write one line into the try's log."""
+        self._log.log(logging.WARNING if warning else logging.INFO, "%s", text)
+
+    async def publish(self, key: str, value: JsonValue) -> None:
+        """Store a value in the try's XComs."""
+        self._ti.xcom_push(key=key, value=value)
+
+    async def recall(self, key: str) -> JsonValue:
+        """Return a value from the try's XComs, or ``None``."""
+        value: JsonValue = self._ti.xcom_pull(key=key, task_ids=self._ti.task_id, map_indexes=self._ti.map_index)
+        return value
+
+    def now(self) -> datetime:
+        """Return the time in UTC."""
+        return datetime.now(timezone.utc)
+
+    async def sleep(self, seconds: float) -> None:
+        """Wait."""
+        await asyncio.sleep(seconds)
+
+
+class TaskStateStore:
+    """Airflow's task state store as the chain's home: what is written there never expires."""
+
+    def __init__(self, accessor: Any) -> None:
+        self._accessor = accessor
+
+    def get(self, key: str) -> JsonValue:
+        """Return the stored value, or ``None``."""
+        value: JsonValue = self._accessor.get(key, default=None)
+        return value
+
+    def set(self, key: str, value: JsonValue) -> None:
+        """Store the value."""
+        from airflow.sdk.execution_time.context import NEVER_EXPIRE
+
+        self._accessor.set(key, value, retention=NEVER_EXPIRE)

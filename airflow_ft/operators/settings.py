@@ -1,0 +1,66 @@
+"""What a user gives to an operator, checked when the DAG is parsed: job, policy, retries."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import ValidationError
+
+from airflow_ft.backends.base import TrainingJob
+from airflow_ft.core.policy import FaultTolerancePolicy
+from airflow_ft.core.records import explain
+
+# Airflow's own limit must never be the one that binds: it counts tries, and a lost worker consumes a try, never an
+# attempt. What ends a chain is the policy's budget.
+RETRIES = 1000
+
+
+class TrainingSettingsError(ValueError):
+    """An argument of the operator is wrong. Names the field, what was given and what is allowed."""
+
+
+def refuse_retries(arguments: dict[str, Any]) -> None:
+    """Raise when a DAG's author wrote ``retries=``. The value that we set ourselves comes back when a task is unmapped."""
+    given = arguments.get("retries", RETRIES)
+    if given != RETRIES:
+        raise TrainingSettingsError(
+            f"retries: {given!r} is not allowed here. Restarts are limited by the policy: give "
+            f"policy=FaultTolerancePolicy.full(max_restarts={given if isinstance(given, int) else 3})."
+        )
+    if arguments.get("retry_policy") is not None and type(arguments["retry_policy"]).__name__ != "FaultToleranceRetryPolicy":
+        raise TrainingSettingsError(
+            "retry_policy: the operator brings its own. Say what may be restarted with policy=FaultTolerancePolicy…."
+        )
+
+
+def policy_from(given: Any) -> FaultTolerancePolicy:
+    """Return the policy that was given, or the default of Airflow's configuration. Raises ``TrainingSettingsError``."""
+    if isinstance(given, FaultTolerancePolicy):
+        return given
+    try:
+        if given is None:
+            return default_policy()
+        if isinstance(given, dict):
+            return FaultTolerancePolicy(**given)
+    except ValidationError as error:
+        raise TrainingSettingsError(f"policy: {explain(error)}") from None
+    raise TrainingSettingsError(
+        f"policy: {given!r} is not allowed. Give a FaultTolerancePolicy (off(), basic(), advanced(), full()), "
+        "a dictionary of its fields, or nothing for the default of [fault_tolerance]."
+    )
+
+
+def default_policy() -> FaultTolerancePolicy:
+    """Return the policy of Airflow's section ``[fault_tolerance]``."""
+    from airflow.sdk.configuration import conf
+
+    mode = conf.get("fault_tolerance", "mode", fallback="full")
+    most = conf.getint("fault_tolerance", "max_restarts", fallback=3)
+    return FaultTolerancePolicy(mode=mode, max_restarts=most if mode != "off" else 0)
+
+
+def job_from(given: Any) -> TrainingJob:
+    """Return the job. Raises ``TrainingSettingsError`` for anything else."""
+    if isinstance(given, TrainingJob):
+        return given
+    raise TrainingSettingsError(f"job: {given!r} is not allowed. Give a training job, for example LocalJob(command=[…]).")

@@ -1,0 +1,286 @@
+"""``FaultTolerantTrainingOperator``: long training that survives its faults, as one task."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk import BaseOperator
+
+from airflow_ft.attempts.crash_points import current_run, reach
+from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
+from airflow_ft.attempts.ports import Conclusion, Started, TryInfo, WatchOrder
+from airflow_ft.attempts.record import write_conclusion
+from airflow_ft.attempts.start import Starter
+from airflow_ft.attempts.store import ChainStore
+from airflow_ft.backends.base import Backend, TrainingJob
+from airflow_ft.backends.registry import create_backend
+from airflow_ft.core.chain import Attempt, Chain, End
+from airflow_ft.core.decisions import Action, Decision
+from airflow_ft.core.records import UnreadableRecordError
+from airflow_ft.operators.desk import TaskStateStore, WorkerDesk
+from airflow_ft.operators.links import RetryChainLink, TrainingLogLink
+from airflow_ft.operators.retry_policy import FaultToleranceRetryPolicy
+from airflow_ft.operators.settings import RETRIES, TrainingSettingsError, job_from, policy_from, refuse_retries
+from airflow_ft.triggers.training import ATTEMPT_KEY, TrainingTrigger
+
+if TYPE_CHECKING:
+    from airflow.sdk.definitions.context import Context
+
+LOST_TRY_DELAY = timedelta(seconds=10)  # before the try that follows a lost worker
+KILL_SECONDS = 4.0  # Airflow sends SIGKILL five seconds after SIGTERM
+SUMMARY_KEYS = ("step", "total", "loss", "checkpoint")
+
+
+class FaultTolerantTrainingOperator(BaseOperator):
+    """Submit a training job, watch that it advances, and bring it back when it dies or stalls.
+
+    Each attempt on the cluster is one try of this task; a restart in place stays inside its try. The retry chain is kept
+    in the task's state store: see ``airflow ft chain DAG RUN TASK``.
+
+    :param job: what to train and where: ``LocalJob``, … Every string in it is templated.
+    :param policy: a ``FaultTolerancePolicy``, or a dictionary of its fields. Default: section ``[fault_tolerance]``.
+    :param deferrable: watch in the triggerer (default) instead of holding a worker slot.
+    :param attempt_timeout: the longest time one attempt may take. Then it is stopped and the task fails: a limit, not a
+        fault. ``execution_timeout`` limits a try in the same way, deferred or not.
+    :param progress_pattern: a regular expression with a group ``step`` (and ``loss``), when training prints its steps
+        in a form that isn't recognised by itself.
+    :param log_tail_lines: how many of the training's last lines are copied into the try's log at its end.
+    :param notify: callables (any Airflow notifier) that are called with the context once for each fault, stop and
+        success of the chain; ``context["ft_event"]`` has its text and id.
+    """
+
+    template_fields: Sequence[str] = ("job",)
+    template_fields_renderers = {"job": "json"}
+    ui_color = "#e8f4ea"
+    operator_extra_links = (TrainingLogLink(), RetryChainLink())
+
+    def __init__(
+        self,
+        *,
+        job: TrainingJob,
+        policy: Any = None,
+        deferrable: bool = True,
+        attempt_timeout: timedelta | None = None,
+        progress_pattern: str | None = None,
+        log_tail_lines: int = 50,
+        notify: Sequence[Callable[[Any], Any]] | Callable[[Any], Any] = (),
+        **kwargs: Any,
+    ) -> None:
+        refuse_retries(kwargs)
+        kwargs.setdefault("retry_delay", LOST_TRY_DELAY)
+        super().__init__(**kwargs)
+        self.retries = RETRIES
+        self.retry_policy = FaultToleranceRetryPolicy()
+        self.policy = policy_from(policy)
+        self.job = job if not isinstance(job, dict | str | int | list) else job_from(job)
+        self.deferrable = deferrable
+        self.attempt_timeout = attempt_timeout
+        # The limit is kept by the watch, so that it is the same deferred or not, and so that the job goes with it.
+        self.try_timeout, self.execution_timeout = self.execution_timeout, None
+        self.progress_pattern = progress_pattern
+        self.log_tail_lines = log_tail_lines
+        self.notify = tuple(notify) if isinstance(notify, Sequence) else (notify,)
+        self._killed = False
+        self._live: tuple[Backend, str, str] | None = None  # what on_kill has to stop: backend, job name, chain id
+
+    @classmethod
+    def partial(cls, **kwargs: Any) -> Any:
+        """Prepare a mapped task: the scheduler never runs ``__init__``, so the retries have to be in the arguments."""
+        refuse_retries(kwargs)
+        mapped = super().partial(**kwargs)
+        mapped.kwargs.update(retries=RETRIES, retry_policy=FaultToleranceRetryPolicy())
+        mapped.kwargs.setdefault("retry_delay", LOST_TRY_DELAY)
+        return mapped
+
+    def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
+        """Render templates inside the job, into a copy: the user's object is never changed."""
+        if isinstance(content, TrainingJob):
+            return content.rendered(lambda text: super(FaultTolerantTrainingOperator, self).render_template(
+                text, context, jinja_env, seen_oids
+            ))
+        return super().render_template(content, context, jinja_env, seen_oids)
+
+    # --- the try -------------------------------------------------------------------------------------------------
+
+    def execute(self, context: Context) -> Any:
+        """Begin or go on: replay, reconcile, fence, submit, watch."""
+        from airflow_ft.operators.triggerers import require_triggerer
+
+        info = try_info(context)
+        current_run.set(info.run_id)
+        reach("execute.begin")
+        job = job_from(self.job)
+        self._mask(job)
+        backend = create_backend(job.backend)
+        store = ChainStore(TaskStateStore(context["task_state_store"]))
+        if self.deferrable and store.load() is None:
+            require_triggerer()
+        starter = Starter(
+            store=store,
+            backend=backend,
+            job=job,
+            policy=self.policy,
+            info=info,
+            now=_now,
+            say=lambda text: self.log.info("%s", text),
+            killed=lambda: self._killed,
+            naming=lambda name, chain: setattr(self, "_live", (backend, name, chain)),
+        )
+        try:
+            chain, started = asyncio.run(starter.start())
+        except UnreadableRecordError as error:
+            raise TryAgainLaterError(f"The chain's record can't be read: {error}", 300.0) from None
+        if started is None:
+            self.log.info("Training is done already; nothing is run again.")
+            return self._result(chain, store)
+        return self._watch(context, store, chain, started, info)
+
+    def _watch(self, context: Context, store: ChainStore, chain: Chain, started: Started, info: TryInfo) -> Any:
+        from airflow_ft.attempts.watch import has_ended, prepared_watch
+
+        ti, attempt = context["ti"], started.attempt
+        assert attempt.ref is not None
+        ti.xcom_push(key=ATTEMPT_KEY, value={"name": attempt.name, "try_number": info.try_number})
+        order = self._order(chain, attempt, info, ti)
+        reach("execute.before_defer")
+        if self.deferrable and not (started.adopted and asyncio.run(has_ended(order))):
+            self.log.info("Watching attempt %d in the triggerer.", attempt.number)
+            self.defer(trigger=TrainingTrigger(order=order.to_record()), method_name="execute_complete")
+        conclusion = asyncio.run(prepared_watch(order, WorkerDesk(self.log, ti)).watch())
+        return self._record(context, store, chain, attempt, conclusion)
+
+    def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> Any:
+        """Take the trigger's event: record first, raise second. An event that doesn't fit changes nothing."""
+        info = try_info(context)
+        current_run.set(info.run_id)
+        reach("complete.begin")
+        store = ChainStore(TaskStateStore(context["task_state_store"]))
+        try:
+            conclusion = Conclusion.from_record(event)
+            chain = store.load()
+        except UnreadableRecordError as error:
+            self.log.warning("The event can't be read (%s); looking at the job instead.", error)
+            return self.execute(context)
+        attempt = store.load_attempt(conclusion.attempt) if chain is not None else None
+        fits = (
+            chain is not None
+            and attempt is not None
+            and (chain.chain_id, chain.open) == (conclusion.chain_id, conclusion.attempt)
+            and conclusion.try_number == info.try_number
+        )
+        if not fits or chain is None or attempt is None:
+            self.log.warning("The event is not about the attempt that is open; looking at the job instead.")
+            return self.execute(context)
+        self._mask(job_from(self.job))
+        return self._record(context, store, chain, attempt, conclusion)
+
+    def _record(
+        self, context: Context, store: ChainStore, chain: Chain, attempt: Attempt, conclusion: Conclusion
+    ) -> Any:
+        from airflow_ft.operators.summary import log_summary
+
+        chain = write_conclusion(store, chain, attempt, conclusion)
+        self._live = None
+        log_summary(self.log, chain, attempt, conclusion, self.log_tail_lines)
+        self._tell(context, store, chain)
+        reach("complete.before_raise")
+        decision = chain.decision
+        if chain.concluded is End.SUCCEEDED:
+            return self._result(chain, store)
+        last = conclusion.incidents[-1] if conclusion.incidents else None
+        fallback = Decision(action=Action.RESUBMIT, reason=conclusion.outcome.text, ledger=chain.ledger)
+        raise TrainingFault(decision or fallback, last.diagnosis if last else None) from None
+
+    # --- a person, or the worker's end ---------------------------------------------------------------------------
+
+    def on_kill(self) -> None:
+        """Stop the job when this very process is told to end. Runs in a signal handler, hence the thread."""
+        self._killed = True
+        if self._live is None:
+            return
+        backend, name, chain = self._live
+        self.log.warning("This task is being ended; stopping %s.", name)
+        thread = threading.Thread(target=lambda: asyncio.run(backend.fence(name, chain)), daemon=True)
+        thread.start()
+        thread.join(KILL_SECONDS)
+
+    # --- helpers -------------------------------------------------------------------------------------------------
+
+    def _order(self, chain: Chain, attempt: Attempt, info: TryInfo, ti: Any) -> WatchOrder:
+        limits = []
+        if self.attempt_timeout is not None:
+            limits.append((attempt.created_at + self.attempt_timeout, "attempt_timeout"))
+        if self.try_timeout is not None:
+            limits.append((ti.start_date + self.try_timeout, "execution_timeout"))
+        deadline, name = min(limits, default=(None, ""))
+        assert attempt.ref is not None
+        return WatchOrder(
+            info=info,
+            ref=attempt.ref,
+            segment=chain.segment,
+            policy=self.policy.model_dump(mode="json"),
+            ledger=chain.ledger,
+            faults=chain.faults,
+            excluded_nodes=attempt.excluded_nodes,
+            nodes_needed=job_from(self.job).nodes_needed(),
+            highest_step=chain.highest_step,
+            last_checkpoint=chain.last_checkpoint,
+            recovery=_recovery_due(chain),
+            deadline=deadline,
+            deadline_name=name,
+            deferred_at=_now(),
+            progress_pattern=self.progress_pattern,
+        )
+
+    def _mask(self, job: TrainingJob) -> None:
+        from airflow.sdk.log import mask_secret
+
+        for secret in job.secrets():
+            mask_secret(secret)
+
+    def _result(self, chain: Chain, store: ChainStore) -> dict[str, Any]:
+        last = store.load_attempt(chain.attempts - 1)
+        progress = last.progress.to_record() if last is not None and last.progress is not None else {}
+        seen = {key: progress[key] for key in SUMMARY_KEYS if key in progress}
+        return {"chain_id": chain.chain_id, "attempts": chain.attempts, "restarts": chain.ledger.restarts, **seen}
+
+    def _tell(self, context: Context, store: ChainStore, chain: Chain) -> None:
+        from airflow_ft.notifications.outbox import send_due
+
+        send_due(self.notify, context, store, chain, self.log)
+
+
+def try_info(context: Any) -> TryInfo:
+    """Return which try this is, as plain values."""
+    ti = context["ti"]
+    return TryInfo(
+        dag_id=ti.dag_id,
+        run_id=ti.run_id,
+        task_id=ti.task_id,
+        map_index=ti.map_index if ti.map_index is not None else -1,
+        try_number=ti.try_number,
+        max_tries=ti.max_tries,
+        ti_id=str(ti.id),
+    )
+
+
+def _recovery_due(chain: Chain) -> Any:
+    """Return the recovery that the attempt after a fault has to show."""
+    from airflow_ft.core.recovery import begin
+
+    if not chain.faults:
+        return None
+    return begin(chain.faults[-1].step, chain.last_checkpoint, None)
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
+
+
+__all__ = ["FaultTolerantTrainingOperator", "TrainingSettingsError"]
+
+

@@ -1,0 +1,146 @@
+"""The trigger that watches one attempt, and stops its job when a person ends the task meanwhile.
+
+Its one argument is a ``WatchOrder`` record. The event is a ``Conclusion`` record. It is never fired earlier than 15 s
+after the deferral: a resume within seconds is misjudged by the scheduler as a dead task, without the retry policy
+(airflow-notes §11.1). A restart in place, carried out inside ``watch``, doesn't wait for that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TriggerEvent
+
+from airflow_ft.attempts.crash_points import current_run, reach
+
+if TYPE_CHECKING:
+    from airflow_ft.attempts.ports import Conclusion, WatchOrder
+
+QUIET_SECONDS = 15.0  # 2 * [workers] min_heartbeat_interval (5 s) + 5 s
+PAUSE_SECONDS = 5.0
+ATTEMPT_KEY = "ft_attempt"
+
+_kills: set[asyncio.Task[None]] = set()
+
+
+class AttemptEvent(TriggerEvent):
+    """The end of a watch. Airflow writes an event's ``repr`` into the log in full, so it is short."""
+
+    def __repr__(self) -> str:
+        payload = self.payload if isinstance(self.payload, dict) else {}
+        outcome = payload.get("outcome") or {}
+        return f"<attempt {payload.get('attempt')}: {outcome.get('end', 'unreadable')}>"
+
+
+class TrainingTrigger(BaseTrigger):
+    """Watches one attempt of a training job.
+
+    :param order: a ``WatchOrder`` record, as a dictionary.
+    """
+
+    def __init__(self, order: dict[str, Any] | None = None, **_future: Any) -> None:
+        super().__init__()
+        self.order = order
+        self._fired = False
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return class path and arguments."""
+        return "airflow_ft.triggers.training.TrainingTrigger", {"order": self.order}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Watch until the attempt is over; yield one event."""
+        from airflow_ft.core.records import UnreadableRecordError
+        from airflow_ft.core.sanitise import sanitise
+
+        try:
+            order = await asyncio.to_thread(_read_order, self.order)
+        except UnreadableRecordError as error:
+            self.log.error("The order of this watch can't be read; the next step reconciles. %s", error)
+            await _quiet(None)
+            self._fired = True
+            yield AttemptEvent({"unreadable": str(error)[:500]})
+            return
+        current_run.set(order.info.run_id)
+        reach("trigger.begin")
+        conclusion = await self._watched(order)
+        reach("trigger.before_event")
+        await _quiet(order.deferred_at)
+        self._fired = True
+        yield AttemptEvent(sanitise(conclusion.to_record()))
+
+    async def _watched(self, order: WatchOrder) -> Conclusion:
+        while True:
+            try:
+                return await self._watch(order)
+            except Exception:  # the supervisor's border: nothing of ours may end a live job
+                self.log.exception("The watch failed; it begins again. The job is not touched.")
+                await asyncio.sleep(PAUSE_SECONDS)
+
+    async def _watch(self, order: WatchOrder) -> Conclusion:
+        from airflow_ft.triggers.desk import TriggerDesk
+
+        watch = await asyncio.to_thread(_prepared, order, TriggerDesk(self.log, order.info))
+        return await watch.watch()
+
+    # --- a person ended the task ---------------------------------------------------------------------------------
+
+    async def on_kill(self) -> None:
+        """Stop the job, if the task was really ended or cleared.
+
+        Airflow 3.3 calls this also when the trigger was only moved to another triggerer, and cancels it after a second:
+        hence the check, and the shielded task that lives on.
+        """
+        if self._fired or not self.order:
+            return
+        task = asyncio.get_running_loop().create_task(self._kill())
+        _kills.add(task)
+        task.add_done_callback(_kills.discard)
+        await asyncio.shield(task)
+
+    async def _kill(self) -> None:
+        from airflow_ft.attempts.conclude import cancel_for_person
+        from airflow_ft.triggers.desk import TriggerDesk
+
+        order = await asyncio.to_thread(_read_order, self.order)
+        current_run.set(order.info.run_id)
+        desk = TriggerDesk(self.log, order.info)
+        if await self._still_mine(desk, order):
+            self.log.info("This trigger was moved to another triggerer; the job is not touched.")
+            return
+        reach("trigger.kill")
+        await cancel_for_person(order, desk)
+
+    async def _still_mine(self, desk: Any, order: WatchOrder) -> bool:
+        """Return whether the same try is still deferred on the same attempt. If Airflow can't say: yes, don't kill."""
+        for _ in range(5):
+            try:
+                state = await asyncio.wait_for(desk.task_state(), 10)
+                mine = await asyncio.wait_for(desk.recall(ATTEMPT_KEY), 10)
+            except Exception as error:  # noqa: BLE001 - doubt never kills; the next try fences
+                self.log.warning("Airflow can't say whether this task was ended: %r", error)
+                await asyncio.sleep(2)
+                continue
+            same = isinstance(mine, dict) and mine.get("name") == order.ref.name
+            return state == "deferred" and same and mine.get("try_number") == order.info.try_number
+        return True
+
+
+def _read_order(data: dict[str, Any] | None) -> WatchOrder:
+    from airflow_ft.attempts.ports import WatchOrder
+
+    return WatchOrder.from_record(data)
+
+
+def _prepared(order: WatchOrder, desk: Any) -> Any:
+    """Import and set up everything that the watch needs, off the event loop that all triggers share."""
+    from airflow_ft.attempts.watch import prepared_watch
+
+    return prepared_watch(order, desk)
+
+
+async def _quiet(deferred_at: datetime | None) -> None:
+    since = (datetime.now(timezone.utc) - deferred_at).total_seconds() if deferred_at else 0.0
+    await asyncio.sleep(max(0.0, QUIET_SECONDS - since))
