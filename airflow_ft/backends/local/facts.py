@@ -1,0 +1,87 @@
+"""What this machine knows about a job's fault: lost nodes, exit codes, unkillable processes, full disks.
+
+The platform's word is that a node is down and that a disk is full. Exit codes and unkillable pids come from the
+agent's files, which code of the same user could have written: that is the job's word.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Sequence
+
+from airflow_ft.backends.base import NodeReport, Observation
+from airflow_ft.backends.local.folder import JobFolder
+from airflow_ft.core.faults import Evidence, FaultClass, Role, Trust
+
+# torch fails to save, and Python to print, at 0; below this a checkpoint of any size does. A gut feeling.
+FULL_BYTES = 16 * 1024 * 1024
+
+
+def evidence(folder: JobFolder, seen: Observation, watched: Sequence[str] = ()) -> list[Evidence]:
+    """Everything known, the platform's word first. ``watched`` are other folders whose disks matter."""
+    lost = [_lost(node) for node in seen.nodes if node.lost]
+    exits = [_exit(node) for node in seen.nodes if node.code]
+    stuck = [_unkillable(node) for node in seen.nodes if node.unkillable]
+    return lost + _full_disks([folder.path, *watched]) + stuck + exits
+
+
+def _lost(node: NodeReport) -> Evidence:
+    return Evidence(
+        source="node",
+        text=f"node {node.node} is down: {node.lost_why}",
+        node=node.node,
+        role=Role.ROOT,
+        fault_class=FaultClass.HW_NODE,
+        trust=Trust.PLATFORM,
+    )
+
+
+def _exit(node: NodeReport) -> Evidence:
+    code = node.code or 0
+    how = f"with code {code}" if code > 0 else f"by {_signal_name(-code)}"
+    after = " after a TERM" if node.term else ""
+    return Evidence(
+        source="exit",
+        text=f"the command on {node.node} ended {how}{after}",
+        node=node.node,
+        code=code,
+        at=node.exited_at,
+    )
+
+
+def _unkillable(node: NodeReport) -> Evidence:
+    pids = ", ".join(map(str, node.unkillable))
+    return Evidence(
+        source="node",
+        text=f"processes {pids} on {node.node} can't be killed: they hang in the kernel",
+        node=node.node,
+        role=Role.AMBIGUOUS,
+        fault_class=FaultClass.HW_NODE,
+    )
+
+
+def _full_disks(folders: Sequence[str]) -> list[Evidence]:
+    found = {}
+    for folder in folders:
+        try:
+            disk, device = os.statvfs(folder), os.stat(folder).st_dev
+        except OSError:
+            continue
+        if disk.f_blocks and disk.f_bavail * disk.f_frsize < FULL_BYTES:
+            free = disk.f_bavail * disk.f_frsize // 2**20
+            found[device] = Evidence(
+                source="disk",
+                text=f"the disk is full: {free} MB are free where {folder!r} is",
+                role=Role.ROOT,
+                fault_class=FaultClass.ENV_ERROR,
+                trust=Trust.PLATFORM,
+            )
+    return list(found.values())
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
