@@ -67,13 +67,15 @@ class JobRef(Record):
 
 
 class PastFault(Record):
-    """What the policy needs to know of an earlier fault of the segment."""
+    """What the policy needs to know of an earlier fault of the segment. ``decide.past_fault`` makes it."""
 
     cause: tuple[str, str]
     step: int | None = None
     action: str
     nodes: tuple[str, ...] = ()
     gained: bool | None = None  # whether the run gained a step beyond the chain's highest; None: not known
+    lasted: bool = False  # whether the run made progress that lasts: consecutive counts began anew with it
+    charged: str = ""  # what the decision cost; a "disruption" is nobody's fault and counts in no rule
 
 
 class Incident(Record):
@@ -179,4 +181,5 @@ class Chain(Record):
     debts: tuple[Debt, ...] = ()
     events: tuple[ChainEvent, ...] = ()  # the newest last, at most 40
     next_event: int = 0
-    notified: int = -1  # the last event that was handed to notifications
+    notified: int = -1  # the last event that was sent
+    sending: int = -1  # the event whose sending began: its result is unknown if it is not `notified`

@@ -53,7 +53,7 @@ class Decision(Record):
     generation: int = 0
     excluded_nodes: tuple[str, ...] = ()
     delay: float = Field(default=0.0, ge=0.0)
-    charged: str = ""  # "", "restart", "unconditional", "hang", "in_place", "disruption"
+    charged: str = ""  # "", "restart", "unconditional", "hang", "in_place", "pod", "disruption"
     considered: tuple[Considered, ...] = ()
     ledger: Ledger = Ledger()
 

@@ -2,15 +2,34 @@
 
 A pure value. ``charge`` says what one decision costs, ``after_run`` what a run of the training earned back. The maxima
 are not in here: they are the policy's, and a policy may change between two tries.
+
+There are three kinds of counts:
+
+- *budgets* (``restarts``, ``pod_restarts``): only grow, for the whole segment of the chain;
+- *consecutive counts* (``unconditional_streak``, ``hang_streak``, ``unprogressed``): begin anew after progress that
+  lasts, and after nothing else, so that "one new step, then a crash, for ever" comes to an end;
+- *a window* (``free_at``): free restarts of the last hours, whatever progress they made.
 """
 
 from __future__ import annotations
 
-from datetime import datetime
+from datetime import datetime, timedelta, timezone
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 
 from airflow_ft.core.records import Record
+
+# Progress lasts when a checkpoint keeps it, or after this many seconds of steps beyond the highest one: an order of
+# magnitude more than a restart in place costs (agent-notes §2: 10 to 30 s), so a loop of free restarts can't be cheap.
+LASTING_SECONDS = 600.0
+# Where steps can't be read, so much running without a fault stands in for progress (DESIGN §4).
+HEALTHY_SECONDS = 3600.0
+# Times of free restarts that are kept: policies count at most this many in a window of at most a day. 32 times are
+# 1 kB of the 4 kB that a decision may take in an order to the agents.
+MAX_FREE_KEPT = 32
+MAX_FREE_WINDOW = timedelta(days=1)
+
+CHARGES = ("", "restart", "unconditional", "hang", "in_place", "pod", "disruption")
 
 
 class Run(Record):
@@ -28,6 +47,16 @@ class Run(Record):
     new_checkpoint: int | None = None
     healthy_seconds: float = 0.0
 
+    def reached(self) -> int | None:
+        """The highest step that this run is known to have reached."""
+        known = [step for step in (self.last_step, self.new_checkpoint) if step is not None]
+        return max(known, default=None)
+
+    def gained(self, highest_step: int | None) -> bool | None:
+        """Whether it went beyond the chain's highest step before it. ``None``: not known, which proves nothing."""
+        reached = self.reached()
+        return None if reached is None else _beyond(reached, highest_step)
+
 
 class Ledger(Record):
     """What has been spent in this segment of the chain.
@@ -37,19 +66,68 @@ class Ledger(Record):
     free restarts of the last hours; ``disruptions`` are counted without a step in between.
     """
 
-    restarts: int = 0
-    unconditional_streak: int = 0
-    hang_streak: int = 0
-    unprogressed: int = 0
-    pod_restarts: int = 0
-    disruptions: int = 0
+    restarts: int = Field(default=0, ge=0)
+    unconditional_streak: int = Field(default=0, ge=0)
+    hang_streak: int = Field(default=0, ge=0)
+    unprogressed: int = Field(default=0, ge=0)
+    pod_restarts: int = Field(default=0, ge=0)
+    disruptions: int = Field(default=0, ge=0)
     free_at: tuple[AwareDatetime, ...] = ()
     highest_step: int | None = None
 
     def charge(self, what: str, now: datetime) -> Ledger:
-        """Return the ledger after a decision that costs ``what`` (``Decision.charged``)."""
-        raise NotImplementedError
+        """Return the ledger after a decision that costs ``what`` (``Decision.charged``).
+
+        One decision is one charge, however many pods or nodes it took. A disruption is not among the free restarts of
+        the window: that window stops loops of our own making, and a preemption is made by others; it backs off instead.
+        """
+        if what not in CHARGES:
+            raise ValueError(f"charge: {what!r} is not allowed. Give one of {', '.join(map(repr, CHARGES))}.")
+        if what == "restart":
+            return self.but(restarts=self.restarts + 1)
+        if what == "unconditional":
+            return self.but(restarts=self.restarts + 1, unconditional_streak=self.unconditional_streak + 1)
+        if what == "hang":
+            return self.but(hang_streak=self.hang_streak + 1, **self._free(now))
+        if what == "in_place":
+            return self.but(**self._free(now))
+        if what == "pod":
+            return self.but(pod_restarts=self.pod_restarts + 1)
+        if what == "disruption":
+            return self.but(disruptions=self.disruptions + 1)
+        return self
 
     def after_run(self, run: Run) -> Ledger:
         """Return the ledger after a run: progress beyond the highest step that lasts resets the consecutive counts."""
-        raise NotImplementedError
+        lasted = self.lasting(run)
+        reached = run.reached()
+        known = [step for step in (self.highest_step, reached) if step is not None]
+        changes: dict[str, object] = {"highest_step": max(known, default=None)}
+        if lasted:
+            changes |= {"unconditional_streak": 0, "hang_streak": 0, "unprogressed": 0}
+        if lasted or run.gained(self.highest_step):
+            changes["disruptions"] = 0
+        return self.but(**changes)
+
+    def lasting(self, run: Run) -> bool:
+        """Whether ``run`` made progress beyond the chain's highest step that lasts. Replayed steps never do."""
+        gained = run.gained(self.highest_step)
+        if gained is None:
+            return run.healthy_seconds >= HEALTHY_SECONDS
+        saved = run.new_checkpoint is not None and _beyond(run.new_checkpoint, self.highest_step)
+        return gained and (saved or run.seconds_beyond >= LASTING_SECONDS)
+
+    def free_restarts(self, now: datetime, window_seconds: float) -> int:
+        """How many free restarts lie within ``window_seconds`` of ``now``, on either side: clocks can be set back."""
+        return sum(abs((now - at).total_seconds()) < window_seconds for at in self.free_at)
+
+    def _free(self, now: datetime) -> dict[str, object]:
+        if now.tzinfo is None:
+            raise ValueError(f"now: {now!r} is not allowed. Give a time with a time zone.")
+        now = now.astimezone(timezone.utc).replace(microsecond=0)
+        recent = (at for at in self.free_at if abs(now - at) < MAX_FREE_WINDOW)
+        return {"unprogressed": self.unprogressed + 1, "free_at": (*recent, now)[-MAX_FREE_KEPT:]}
+
+
+def _beyond(step: int, highest_step: int | None) -> bool:
+    return highest_step is None or step > highest_step
