@@ -24,7 +24,7 @@ from airflow_ft.core import wording
 from airflow_ft.core.chain import PastFault
 from airflow_ft.core.decisions import Action, Considered, Decision
 from airflow_ft.core.exclusions import Exclusion, exclude
-from airflow_ft.core.faults import FaultClass
+from airflow_ft.core.faults import FaultClass, Trust
 from airflow_ft.core.ladder import CONDITIONS, Rung
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.situation import HOLDS, Case, Situation
@@ -33,6 +33,9 @@ __all__ = ["RULES", "Situation", "decide", "past_fault"]
 
 # So many different nodes blamed by separate faults of one cause make the job the suspect (DESIGN §4).
 BLAMED_NODES = 3
+# Losses that the platform confirms so soon after a charged restart, before a first step, are the same incident: it takes
+# a cluster up to that long to notice all nodes of a rack that lost power (DESIGN §4).
+SAME_INCIDENT_SECONDS = 900.0
 # A record of a fault keeps so many of its suspects (DESIGN §3: at most 16 node reports).
 MAX_PAST_NODES = 16
 
@@ -156,11 +159,30 @@ def _basic(case: Case, _: Verdict | None) -> Verdict | str:
     return Verdict(Action.RESUBMIT, text, "restart", waits=case.restarts_in_a_row())
 
 
+def _same_incident(case: Case, _: Verdict | None) -> Verdict | str:
+    root, at = case.diagnosis.root, case.ledger.restarted_at
+    if case.diagnosis.fault_class is not FaultClass.HW_NODE or root is None or root.trust is not Trust.PLATFORM:
+        return "not a loss that the platform confirms"
+    if not case.faults or case.faults[-1].cause[0] != FaultClass.HW_NODE.value or at is None:
+        return "no charged loss came right before"
+    if case.situation.run.reached() is not None:
+        return "a step was made since the last loss"
+    if abs((case.now - at).total_seconds()) >= SAME_INCIDENT_SECONDS:
+        return f"the last charged restart is {SAME_INCIDENT_SECONDS / 60:g} minutes ago or more"
+    text = f"{wording.what(case)}; the same incident as before, not charged again, resubmitting"
+    excluding = bool(case.suspects) and case.can(Action.RESUBMIT_EXCLUDING)
+    action = Action.RESUBMIT_EXCLUDING if excluding else Action.RESUBMIT
+    return Verdict(action, text, targets=case.suspects if excluding else ())
+
+
 def _three_nodes(case: Case, _: Verdict | None) -> Verdict | str:
+    if not case.blames_nodes:
+        return "this class blames no nodes"
     blamed: dict[str, None] = {}
-    times = 0  # one incident may take a whole rack: faults are counted that blame a node for the first time
-    for nodes in (*(fault.nodes for fault in case.streak if fault.cause == case.cause), case.suspects):
-        times += not set(nodes) <= blamed.keys()
+    times = 0  # one incident may take a whole rack: charged faults are counted that blame a node for the first time
+    before = [(fault.nodes, bool(fault.charged)) for fault in case.streak if fault.cause == case.cause]
+    for nodes, counts in (*before, (case.suspects, True)):
+        times += counts and not set(nodes) <= blamed.keys()
         blamed |= dict.fromkeys(nodes)
     if times < BLAMED_NODES:
         return f"{times} faults of this cause blamed different nodes, not {BLAMED_NODES}"
@@ -253,6 +275,7 @@ RULES = (
     Rule("off", Wants.NONE, _off),
     Rule("disruption", Wants.NONE, _disruption),
     Rule("basic mode", Wants.NONE, _basic),
+    Rule("same incident", Wants.NONE, _same_incident),
     Rule("three nodes blamed", Wants.NONE, _three_nodes),
     Rule("same cause, same step", Wants.NONE, _deterministic),
     Rule("ladder", Wants.NONE, _ladder),

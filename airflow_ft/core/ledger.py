@@ -63,7 +63,8 @@ class Ledger(Record):
 
     ``restarts`` is charged to ``max_restarts``. ``unprogressed`` is the count that in-place and hang restarts share,
     ``hang_streak`` and ``unconditional_streak`` are consecutive counts of their own; ``free_at`` holds the times of all
-    free restarts of the last hours; ``disruptions`` are counted without a step in between.
+    free restarts of the last hours; ``disruptions`` are counted without a step in between; ``restarted_at`` is when
+    ``restarts`` was charged last.
     """
 
     restarts: int = Field(default=0, ge=0)
@@ -74,6 +75,7 @@ class Ledger(Record):
     disruptions: int = Field(default=0, ge=0)
     free_at: tuple[AwareDatetime, ...] = ()
     highest_step: int | None = None
+    restarted_at: AwareDatetime | None = None
 
     def charge(self, what: str, now: datetime) -> Ledger:
         """Return the ledger after a decision that costs ``what`` (``Decision.charged``).
@@ -84,9 +86,10 @@ class Ledger(Record):
         if what not in CHARGES:
             raise ValueError(f"charge: {what!r} is not allowed. Give one of {', '.join(map(repr, CHARGES))}.")
         if what == "restart":
-            return self.but(restarts=self.restarts + 1)
+            return self.but(restarts=self.restarts + 1, restarted_at=_utc(now))
         if what == "unconditional":
-            return self.but(restarts=self.restarts + 1, unconditional_streak=self.unconditional_streak + 1)
+            streak = self.unconditional_streak + 1
+            return self.but(restarts=self.restarts + 1, restarted_at=_utc(now), unconditional_streak=streak)
         if what == "hang":
             return self.but(hang_streak=self.hang_streak + 1, **self._free(now))
         if what == "in_place":
@@ -122,12 +125,16 @@ class Ledger(Record):
         return sum(abs((now - at).total_seconds()) < window_seconds for at in self.free_at)
 
     def _free(self, now: datetime) -> dict[str, object]:
-        if now.tzinfo is None:
-            raise ValueError(f"now: {now!r} is not allowed. Give a time with a time zone.")
-        now = now.astimezone(timezone.utc).replace(microsecond=0)
+        now = _utc(now)
         recent = (at for at in self.free_at if abs(now - at) < MAX_FREE_WINDOW)
         return {"unprogressed": self.unprogressed + 1, "free_at": (*recent, now)[-MAX_FREE_KEPT:]}
 
 
 def _beyond(step: int, highest_step: int | None) -> bool:
     return highest_step is None or step > highest_step
+
+
+def _utc(now: datetime) -> datetime:
+    if now.tzinfo is None:
+        raise ValueError(f"now: {now!r} is not allowed. Give a time with a time zone.")
+    return now.astimezone(timezone.utc).replace(microsecond=0)

@@ -51,9 +51,9 @@ class HangSettings(CheckedSettings):
 
     action: Literal["act", "notify"] = setting("act", allowed="Give act or notify.")
     check_interval_seconds: Seconds = setting(15.0, gt=0, allowed=_SECONDS)
-    # Below half of NCCL's own time limit (600 s), so that we speak first; a gut feeling beyond that.
-    floor_seconds: Seconds = setting(300.0, gt=0, allowed=_SECONDS)
-    ceiling_seconds: Seconds = setting(3600.0, gt=0, allowed=_SECONDS)
+    # Well below NCCL's own time limit (600 s), so that we speak first; a gut feeling beyond that.
+    floor_seconds: Seconds = setting(120.0, gt=0, allowed=_SECONDS)
+    ceiling_seconds: Seconds = setting(1800.0, gt=0, allowed=_SECONDS)
     multiple: Seconds = setting(10.0, gt=1, allowed="Give a number above 1: how many step intervals of silence.")
     startup_seconds: Seconds = setting(1800.0, gt=0, allowed=_SECONDS)
     judgement_seconds: Seconds | None = setting(None, gt=0, allowed=f"{_SECONDS} Or leave it out.")
@@ -234,6 +234,24 @@ class FaultTolerancePolicy(CheckedSettings):
             return cls.off()
         changes["mode"] = "full" if changes.pop("hang", False) else "advanced"
         return cls(**changes)
+
+
+def read_policy(data: Mapping[str, Any]) -> FaultTolerancePolicy:
+    """Read a policy that was stored with a deferred job, by this version or another: unknown keys are left out.
+
+    ``from_dict`` is for what a person wrote: there an unknown key is a mistake.
+    """
+    known = _known(FaultTolerancePolicy, data)
+    for name, model in (("hang", HangSettings), ("exclusion", ExclusionSettings), ("backoff", BackoffSettings)):
+        if isinstance(known.get(name), Mapping):
+            known[name] = _known(model, known[name])
+    if known.get("mode", "full") != "full":
+        known.pop("hang", None)  # a dump has the defaults, too; nobody asked for hang detection
+    return FaultTolerancePolicy(**known)
+
+
+def _known(model: type[CheckedSettings], data: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name in model.model_fields}
 
 
 def _count(text: str) -> int | None:

@@ -175,6 +175,12 @@ class Case:
         return action in ALWAYS_POSSIBLE or action in self.situation.can
 
     @property
+    def blames_nodes(self) -> bool:
+        """Whether a fault of this class can cost a node its place."""
+        actions = {rung.action for rung in self.policy.rungs(self.ladder_class)}
+        return not actions.isdisjoint((Action.RESUBMIT_EXCLUDING, Action.BISECT))
+
+    @property
     def can_bisect(self) -> bool:
         """A bisect is possible, and what it finds can be excluded."""
         return self.can(Action.BISECT) and self.can(Action.RESUBMIT_EXCLUDING)
