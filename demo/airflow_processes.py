@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 
 STACK_VARIABLE = "AIRFLOW_STACK"
 COMPONENT_VARIABLE = "AIRFLOW_STACK_COMPONENT"

@@ -11,7 +11,7 @@ starts it knows it only by what it prints and by the files that it leaves:
 - *Checkpoints*: `OUT/checkpoints/step-000040.pt`, written by rank 0 so that a file with that name is always complete
   (temporary file, fsync, rename); the newest three are kept. At the start rank 0 picks the newest one that can be read
   and hands its content to the others, so only rank 0 needs to see the folder.
-- *SIGTERM* (a preemption, a drained node): every rank hears of it at the end of the step, rank 0 saves, all exit with 0.
+- *SIGTERM* (a preemption, a drained node): every rank hears of it at the step's end, rank 0 saves, all exit with 0.
 - A failure is not handled here: a rank that dies makes the others fail in their next collective call.
 
 The start is kept short, because a restart is worth what its start costs: see `AdamW` and `without_the_compiler`.
@@ -160,7 +160,9 @@ class Block(nn.Module):
         query, key, value = heads.permute(2, 0, 3, 1, 4)
         mixed: Tensor = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         states = states + self.attention_out(mixed.transpose(1, 2).reshape(count, time_steps, WIDTH))
-        return states + self.network_out(functional.gelu(self.network_in(self.network_norm(states))))
+        inner = functional.gelu(self.network_in(self.network_norm(states)))
+        result: Tensor = states + self.network_out(inner)
+        return result
 
 
 class AdamW:
@@ -297,7 +299,7 @@ class Checkpoints:
                 for tensor, saved in zip(optimizer.tensors(), content["optimizer"], strict=True):
                     tensor.copy_(saved)
                 return int(content["step"])
-            except Exception as error:  # a broken file can raise almost anything; the one before is better than none
+            except Exception as error:  # noqa: BLE001 - a broken file can raise almost anything
                 print(f"checkpoint {path} can't be read ({type(error).__name__}), trying the one before", flush=True)
         return 0
 

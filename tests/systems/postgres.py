@@ -1,7 +1,7 @@
 """A private PostgreSQL for tests: Airflow behaves differently on it (row locks, strict JSON), so sqlite isn't enough.
 
 It uses the programs of Debian's `postgresql-*` package (or those in PATH), a temporary folder, a free port of
-127.0.0.1, and no fsync: its data is thrown away. PostgreSQL refuses to run as root: then it runs as `postgres` or `nobody`.
+127.0.0.1, and no fsync: its data is thrown away. PostgreSQL refuses to run as root: it is `postgres` or `nobody` then.
 """
 
 from __future__ import annotations
@@ -120,7 +120,8 @@ class PostgresServer:
             raise RuntimeError(f"{program} failed with {done.returncode}:\n{done.stdout}{done.stderr}")
 
     def _wait_until_ready(self) -> None:
-        assert self._process and self._folder
+        assert self._process is not None
+        assert self._folder is not None
         deadline = time.monotonic() + START_SECONDS
         ask = [_program("pg_isready"), "-h", "127.0.0.1", "-p", str(self.port), "-q"]
         while subprocess.run(ask, stdin=subprocess.DEVNULL).returncode:
