@@ -107,9 +107,11 @@ class HangDetector:
             self._set(hung=True, incident=state.incident + 1)
         return _verdict(self._now, silence, threshold)
 
-    def restarted(self) -> None:
-        """A new generation begins: start-up again. What was learned about the rhythm stays."""
+    def restarted(self, now: float) -> HangDetector:
+        """A new generation begins: start-up again. What was learned about the rhythm stays. Returns itself."""
+        self._pass_time(now)
         self._set(step=None, stepped=False, phase=None, silence=0.0, in_phase=0.0, hung=False)
+        return self
 
     def threshold(self) -> float:
         """Return the silence that is allowed right now, in seconds."""
@@ -129,12 +131,14 @@ class HangDetector:
         """Return what a successor needs to go on."""
         return self._now.to_record()
 
-    @classmethod
-    def from_state(cls, config: HangConfig | None, state: object) -> HangDetector:
-        """Go on where another detector stood. The time in between isn't counted. A broken state is a fresh start."""
-        detector = cls(config)
+    def from_state(self, state: object) -> HangDetector:
+        """Return a detector that goes on where the one of this state stood. A broken state is a fresh start.
+
+        The time in between isn't counted.
+        """
+        detector = HangDetector(self.config)
         try:
-            detector._now = _State.model_validate(state).but(last_call=None)
+            detector._now = _State.model_validate(state).model_copy(update={"last_call": None})
         except ValidationError:
             detector._now = _State()
         return detector
@@ -162,7 +166,7 @@ class HangDetector:
     def _advance(self, step: int | None, phase: str | None) -> None:
         state = self._now
         only_training = state.phase in (None, TRAIN) and state.in_phase >= state.silence
-        learns = state.stepped and only_training and not state.hung
+        learns = state.stepped and only_training and not state.hung and state.silence > 0  # 0: read in one go
         intervals = (*state.intervals, state.silence)[-KEPT_INTERVALS:] if learns else state.intervals
         if not self._waits_for_step():
             self._change_phase(phase)

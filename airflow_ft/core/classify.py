@@ -1,0 +1,263 @@
+"""Classify: from the facts about a failed run to one diagnosis (DESIGN §5). Pure.
+
+The order of the questions, each a function below; the first that has an answer gives the diagnosis:
+
+1. Was the end planned? Then it is a disruption, nobody's fault, whatever the codes and logs say.
+2. Does the *platform* say that a node is lost? Then that node is the suspect, and all other ends are consequences.
+3. Did it hang? ``COMM_HANG``; suspected are the ranks whose stack differs from the others'.
+4. Who stopped first, and with which words? The culprit is the death that isn't a victim of the launcher and doesn't
+   only say that a peer is gone; its own earliest *specific* root line wins, then the platform's word, then its exit
+   code, then a generic exception.
+5. Are there roots, ambiguous lines, or cascades without any death? A cascade that nobody caused is read as it stands.
+6. Nothing is known: ``UNKNOWN``, with the last words as candidates.
+
+What the job's own output may prove is limited (it is written by strangers): it names suspects only on the node whose
+log it is, and a hardware line needs a second, different sign on that node before the node is suspected at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from airflow_ft.core import diagnoses
+from airflow_ft.core import naming_suspects as suspects
+from airflow_ft.core.facts import Facts, LogText
+from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Retry, Role, Suspect, Trust
+from airflow_ft.core.findings import Death, Finding, Reading, Who, read_logs
+from airflow_ft.core.rules import RuleSet, Signature, compile_signatures
+
+__all__ = ["Facts", "LogText", "classify"]
+
+SOON_SECONDS = 120.0  # "within seconds of the start": imports and rendezvous of real jobs take up to two minutes
+_SURE = 0.7  # from here a signature is specific
+
+
+def classify(facts: Facts, signatures: Sequence[Signature] | RuleSet) -> Diagnosis:
+    """Reduce the facts to one diagnosis."""
+    rules = signatures if isinstance(signatures, RuleSet) else compile_signatures(signatures)
+    if facts.planned_stop:
+        return _planned(facts)
+    reading = read_logs(facts.logs, rules)
+    diagnosis = (
+        _lost_node(facts, reading)
+        or _hung(facts, reading)
+        or _first_death(facts, reading, rules)
+        or _lines_alone(facts, reading)
+        or _codes_alone(facts, reading, rules)
+        or diagnoses.unknown(facts, reading)
+    )
+    return _alike_at_start(facts, reading, diagnosis)
+
+
+# --- 1, 2, 3: what outweighs the logs ----------------------------------------------------------------------------
+
+
+def _planned(facts: Facts) -> Diagnosis:
+    return Diagnosis(
+        fault_class=FaultClass.UNKNOWN,
+        text=f"The run was stopped as planned: {facts.planned_stop}.",
+        confidence=0.95,
+        retry=Retry.USEFUL,
+        disruption=facts.planned_stop,
+        advice="Nobody's fault: nothing has to be mended. It goes on from the last checkpoint.",
+        evidence=facts.evidence[: diagnoses.MAX_EVIDENCE],
+    )
+
+
+def _lost_node(facts: Facts, reading: Reading) -> Diagnosis | None:
+    lost = [e for e in facts.evidence if _is_platform_root(e) and e.fault_class is FaultClass.HW_NODE and e.node]
+    if not lost:
+        return None
+    names = tuple(dict.fromkeys(str(evidence.node) for evidence in lost))
+    which = f"Node {names[0]} was" if len(names) == 1 else f"Nodes {', '.join(names)} were"
+    return Diagnosis(
+        fault_class=FaultClass.HW_NODE,
+        text=f"{which} lost ({lost[0].text[:160]}).",
+        root=lost[0],
+        suspects=tuple(Suspect(kind="node", name=name) for name in names),
+        confidence=0.9,
+        retry=Retry.USEFUL,
+        signature="platform.node_lost",
+        advice="The platform says that the node is gone. Run without it and have it checked.",
+        evidence=diagnoses.evidence(facts, reading, lost[0]),
+    )
+
+
+def _hung(facts: Facts, reading: Reading) -> Diagnosis | None:
+    verdict = facts.hang
+    if verdict is None:
+        return None
+    named = suspects.of_hang(facts)
+    best = next(
+        (f for f in reading.findings if f.signature.role is Role.ROOT and f.signature.confidence >= _SURE), None
+    )
+    who = f" {suspects.as_words(named)} {'differs' if len(named) == 1 else 'differ'} from the others." if named else ""
+    root = Evidence(
+        source="hang", text=verdict.text or "No progress.", role=Role.ROOT, fault_class=FaultClass.COMM_HANG
+    )
+    return Diagnosis(
+        fault_class=FaultClass.COMM_HANG,
+        text=(verdict.text or "The training made no progress.") + who,
+        root=root,
+        suspects=named,
+        confidence=0.8 if named else 0.6,
+        retry=Retry.USEFUL,
+        signature=f"hang.{verdict.kind}",
+        second_class=best.signature.fault_class if best else None,
+        advice="Look at the stacks: the rank that is not in the collective operation is the one to ask. "
+        "If it comes again at the same step, look at the data and the code of that step.",
+        evidence=diagnoses.evidence(facts, reading, root),
+    )
+
+
+# --- 4: who stopped first ----------------------------------------------------------------------------------------
+
+
+def _first_death(facts: Facts, reading: Reading, rules: RuleSet) -> Diagnosis | None:
+    ranked = sorted(
+        (death for death in reading.deaths if not death.victim),
+        key=lambda death: (-_guilt(death, reading), not death.first),
+    )
+    if not ranked or _guilt(ranked[0], reading) == 0:
+        return None
+    death = ranked[0]
+    line = _best_root(_own_roots(death, reading))
+    by_code = rules.for_code(death.code)
+    platform = _platform_root(facts, rules, death)
+    if line is not None and _is_specific(line.signature):
+        return diagnoses.from_line(facts, reading, line, death)
+    if platform is not None:
+        return diagnoses.from_platform(facts, reading, rules, platform, death)
+    if by_code is not None:
+        return diagnoses.from_code(facts, reading, by_code, death)
+    if line is not None:
+        return diagnoses.from_line(facts, reading, line, death)
+    return diagnoses.silent(facts, reading, death)
+
+
+def _guilt(death: Death, reading: Reading) -> int:
+    """Say how much a death looks like the cause: 0 is a process that only says that a peer is gone."""
+    if death.code < 0:
+        return 3
+    own = reading.of(death.who)
+    if any(finding.signature.role in (Role.ROOT, Role.AMBIGUOUS) for finding in own):
+        return 3
+    if any(finding.signature.role is Role.CASCADE for finding in own):
+        return 0
+    if any(_may_be_of(finding, death) and finding.signature.role is Role.ROOT for finding in reading.findings):
+        return 2
+    spoke = any(_may_be_of(finding, death) and _is_cascade(finding) for finding in reading.findings)
+    return 0 if spoke else 1
+
+
+def _own_roots(death: Death, reading: Reading) -> list[Finding]:
+    """Return the dead rank's root lines; if it has none, lines of the same log that nobody signed."""
+    roots = [finding for finding in reading.findings if finding.signature.role is Role.ROOT]
+    own = [finding for finding in roots if finding.who.is_same(death.who)]
+    if own or any(finding.who.is_same(death.who) and _is_cascade(finding) for finding in reading.findings):
+        return own
+    unsigned = [finding for finding in roots if _may_be_of(finding, death)]
+    # A signal leaves no traceback: an exception that nobody signed then belongs to somebody else.
+    return [finding for finding in unsigned if death.code > 0 or _is_specific(finding.signature)]
+
+
+def _may_be_of(finding: Finding, death: Death) -> bool:
+    return not finding.who.is_known and finding.who.node in (None, death.who.node)
+
+
+def _is_cascade(finding: Finding) -> bool:
+    return finding.signature.role is Role.CASCADE and finding.signature.id != "torch.launcher"
+
+
+def _is_specific(signature: Signature) -> bool:
+    return signature.user or (not signature.generic and signature.confidence >= _SURE - 0.1)
+
+
+def _best_root(roots: Sequence[Finding]) -> Finding | None:
+    """The user's rule, then the earliest specific line, then the earliest of all."""
+    return min(
+        roots,
+        key=lambda finding: (not finding.signature.user, not _is_specific(finding.signature), finding.line),
+        default=None,
+    )
+
+
+# --- 5: lines and codes without a death --------------------------------------------------------------------------
+
+
+def _lines_alone(facts: Facts, reading: Reading) -> Diagnosis | None:
+    platform = next((e for e in facts.evidence if _is_platform_root(e)), None)
+    best = _best_root([finding for finding in reading.findings if finding.signature.role is Role.ROOT])
+    if best is not None and (platform is None or _is_specific(best.signature)):
+        return diagnoses.from_line(facts, reading, best, None)
+    if platform is not None:
+        return diagnoses.from_platform(facts, reading, None, platform, None)
+    for role in (Role.AMBIGUOUS, Role.CASCADE):
+        lines = [finding for finding in reading.findings if finding.signature.role is role]
+        told = [finding for finding in lines if finding.signature.fault_class is not FaultClass.UNKNOWN]
+        if told:
+            best = max(told, key=lambda finding: finding.signature.confidence)
+            return diagnoses.from_line(facts, reading, best, None)
+    return None
+
+
+def _codes_alone(facts: Facts, reading: Reading, rules: RuleSet) -> Diagnosis | None:
+    ends = [e for e in facts.evidence if e.code and e.role is not Role.CASCADE]
+    ends.sort(key=lambda e: (e.at is None, e.at.timestamp() if e.at else 0.0))
+    for end in ends:
+        signature = rules.for_code(end.code or 0)
+        if signature is not None:
+            death = Death(Who(end.node, end.rank), end.code or 0, end.source, 0, end.text)
+            return diagnoses.from_code(facts, reading, signature, death)
+    return None
+
+
+# --- all alike at the start -------------------------------------------------------------------------------------------
+
+
+def _alike_at_start(facts: Facts, reading: Reading, diagnosis: Diagnosis) -> Diagnosis:
+    """Say whether all ranks failed alike before a first step: then it is code or environment, never one node."""
+    early = facts.seconds_since_start is None or facts.seconds_since_start <= SOON_SECONDS
+    if facts.first_step_seen is not False or not early or facts.hang or diagnosis.root is None:
+        return diagnosis
+    if diagnosis.disruption or diagnosis.root.trust is Trust.PLATFORM or not _all_alike(reading, diagnosis):
+        return diagnosis
+    suspected = diagnosis.fault_class in (FaultClass.HW_NODE, FaultClass.UNKNOWN)
+    return diagnosis.but(
+        at_start=True,
+        suspects=(),
+        fault_class=FaultClass.APP_ERROR if suspected else diagnosis.fault_class,
+        second_class=diagnosis.fault_class if suspected else diagnosis.second_class,
+        confidence=min(diagnosis.confidence, 0.4) if suspected else diagnosis.confidence,
+    )
+
+
+def _all_alike(reading: Reading, diagnosis: Diagnosis) -> bool:
+    root = diagnosis.root
+    assert root is not None
+    if root.signature is not None:
+        same = [finding.text for finding in reading.findings if finding.signature.id == root.signature]
+        others = {death.who for death in reading.deaths if not death.victim}
+        return len(same) >= 2 or (len(others) <= 1 and len(reading.deaths) <= 1)
+    codes = {death.code for death in reading.deaths if not death.victim}
+    return len(reading.deaths) >= 2 and len(codes) == 1 and not any(death.victim for death in reading.deaths)
+
+
+# --- the platform -----------------------------------------------------------------------------------------------------
+
+
+def _is_platform_root(evidence: Evidence) -> bool:
+    return evidence.trust is Trust.PLATFORM and evidence.role is Role.ROOT
+
+
+def _platform_root(facts: Facts, rules: RuleSet, death: Death) -> Evidence | None:
+    """The platform's word about this death: its own verdict, or a line of the kernel that a root signature knows."""
+    for evidence in facts.evidence:
+        if evidence.trust is not Trust.PLATFORM or evidence.node not in (None, death.who.node):
+            continue
+        if evidence.role is Role.ROOT and evidence.fault_class is not None:
+            return evidence
+        signature = rules.match(evidence.text)
+        if signature is not None and signature.role is Role.ROOT:
+            return evidence.but(signature=signature.id, role=Role.ROOT, fault_class=signature.fault_class)
+    return None

@@ -1,0 +1,199 @@
+"""Diagnoses: the record for each kind of answer that ``classify`` comes to, with its sentence and its evidence."""
+
+from __future__ import annotations
+
+from airflow_ft.core import naming_suspects as suspects
+from airflow_ft.core.facts import Facts
+from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Retry, Role, Suspect
+from airflow_ft.core.findings import Death, Finding, Reading, Who, Words
+from airflow_ft.core.rules import RuleSet, Signature
+
+MAX_EVIDENCE = 20  # DESIGN §3
+
+
+def from_line(facts: Facts, reading: Reading, line: Finding, death: Death | None) -> Diagnosis:
+    """A line that a signature knows is the cause."""
+    signature = line.signature
+    who = line.who if death is None or line.who.is_known else death.who
+    root = Evidence(
+        source=line.source,
+        text=line.text,
+        line=line.line,
+        node=who.node,
+        rank=who.rank,
+        code=death.code if death else None,
+        signature=signature.id,
+        role=signature.role,
+        fault_class=signature.fault_class,
+    )
+    confidence = signature.confidence
+    if signature.role is Role.CASCADE and _is_nobody_known_dead(reading):
+        named = suspects.of_silence(reading)
+    else:
+        named = suspects.of_line(facts, reading, line, who)
+    if signature.hardware and not any(suspect.kind == "node" for suspect in named):
+        confidence = min(confidence, 0.4)  # one line of the job's own output proves no broken hardware
+    if signature.role is not Role.ROOT:
+        confidence = min(confidence, 0.5)
+    return Diagnosis(
+        fault_class=signature.fault_class,
+        text=_sentence(who, signature, line.text),
+        root=root,
+        suspects=named,
+        confidence=confidence,
+        retry=signature.retry,
+        signature=None if signature.generic else signature.id,
+        second_class=signature.second_class,
+        advice=signature.advice,
+        evidence=evidence(facts, reading, root),
+    )
+
+
+def from_code(facts: Facts, reading: Reading, signature: Signature, death: Death) -> Diagnosis:
+    """An exit code is the cause."""
+    root = Evidence(
+        source=death.source,
+        text=death.text,
+        line=death.line or None,
+        node=death.who.node,
+        rank=death.who.rank,
+        code=death.code,
+        signature=signature.id,
+        role=Role.ROOT,
+        fault_class=signature.fault_class,
+    )
+    return Diagnosis(
+        fault_class=signature.fault_class,
+        text=_sentence(death.who, signature, death.text),
+        root=root,
+        suspects=suspects.of_code(facts, signature, death),
+        confidence=signature.confidence,
+        retry=signature.retry,
+        signature=signature.id,
+        second_class=signature.second_class,
+        advice=signature.advice,
+        evidence=evidence(facts, reading, root),
+    )
+
+
+def from_platform(
+    facts: Facts, reading: Reading, rules: RuleSet | None, root: Evidence, death: Death | None
+) -> Diagnosis:
+    """The platform's word is the cause."""
+    signature = rules.match(root.text) if rules else None
+    fault_class = root.fault_class or (signature.fault_class if signature else FaultClass.UNKNOWN)
+    who = death.who if death else Who(root.node, root.rank)
+    text = _sentence(who, signature, root.text) if signature else f"{_upper(root.text[:200])}."
+    return Diagnosis(
+        fault_class=fault_class,
+        text=text,
+        root=root,
+        suspects=(Suspect(kind="node", name=root.node),) if root.node and fault_class is FaultClass.HW_NODE else (),
+        confidence=0.85,
+        retry=signature.retry if signature else Retry.UNKNOWN,
+        signature=signature.id if signature else f"platform.{root.source}",
+        advice=signature.advice if signature else "The platform reported it. Mend what it names, then start again.",
+        evidence=evidence(facts, reading, root),
+    )
+
+
+def silent(facts: Facts, reading: Reading, death: Death) -> Diagnosis:
+    """A rank ended with a code and without a known line."""
+    words = next((w for w in reversed(reading.words) if w.who.is_same(death.who)), None)
+    root = Evidence(
+        source=death.source, text=death.text, line=death.line, node=death.who.node, rank=death.who.rank, code=death.code
+    )
+    last = f"; its last words: {words.text[:160]}" if words else " and said nothing that is known"
+    return Diagnosis(
+        fault_class=FaultClass.UNKNOWN,
+        text=f"{suspects.name(death.who)} ended with exit code {death.code}{last}.",
+        root=root,
+        suspects=suspects.rank_only(death.who),
+        confidence=0.2,
+        retry=Retry.UNKNOWN,
+        second_class=FaultClass.APP_ERROR,
+        advice="The program chose this exit code itself. Look up in its source where it ends with it.",
+        evidence=evidence(facts, reading, root),
+    )
+
+
+def unknown(facts: Facts, reading: Reading) -> Diagnosis:
+    """Nothing is known: the last words are candidates."""
+    ends = [e for e in facts.evidence if e.code]
+    words = reading.words[-1] if reading.words else None
+    if words is not None:
+        text = f"The run ended for an unknown reason; its last words: {words.text[:160]}"
+    elif facts.gone:
+        text = "The job is gone and left no trace."
+    else:
+        text = "The run ended without a word."
+    if ends and ends[0].code is not None:
+        text = f"The command ended with code {ends[0].code}. {text}"
+    root = _words_as_evidence(words) if words else (ends[0] if ends else None)
+    return Diagnosis(
+        fault_class=FaultClass.UNKNOWN,
+        text=text,
+        root=root,
+        confidence=0.1,
+        retry=Retry.UNKNOWN,
+        advice="No known sign was found. Read the end of each rank's log.",
+        evidence=evidence(facts, reading, root),
+    )
+
+
+# --- evidence and words ------------------------------------------------------------------------------------------
+
+
+def _is_nobody_known_dead(reading: Reading) -> bool:
+    return not any(death.code < 0 and not death.victim for death in reading.deaths)
+
+
+def evidence(facts: Facts, reading: Reading, root: Evidence | None) -> tuple[Evidence, ...]:
+    """Return the root and what else speaks: the platform, all deaths, then one line of each kind and rank."""
+    items = [root] if root is not None else []
+    items += [evidence for evidence in facts.evidence if evidence != root]
+    items += [
+        Evidence(
+            source=death.source,
+            text=death.text,
+            line=death.line,
+            node=death.who.node,
+            rank=death.who.rank,
+            code=death.code,
+            role=Role.CASCADE if death.victim else Role.AMBIGUOUS,
+        )
+        for death in reading.deaths
+    ]
+    seen: set[object] = {(root.signature, root.rank, root.node)} if root is not None else set()
+    for finding in reading.findings:
+        key = (finding.signature.id, finding.who.rank, finding.who.node)
+        if key not in seen:
+            seen.add(key)
+            items.append(_finding_as_evidence(finding))
+    return tuple(items[:MAX_EVIDENCE])
+
+
+def _finding_as_evidence(finding: Finding) -> Evidence:
+    return Evidence(
+        source=finding.source,
+        text=finding.text[:300],
+        line=finding.line,
+        node=finding.who.node,
+        rank=finding.who.rank,
+        signature=finding.signature.id,
+        role=finding.signature.role,
+        fault_class=finding.signature.fault_class,
+    )
+
+
+def _sentence(who: Who, signature: Signature, line: str) -> str:
+    told = line if len(line) <= 200 else f"{line[:199]}…"
+    return f"{suspects.name(who)} {signature.says.replace('{line}', told.strip())}."
+
+
+def _upper(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def _words_as_evidence(words: Words) -> Evidence:
+    return Evidence(source=words.source, text=words.text, line=words.line, node=words.who.node, rank=words.who.rank)

@@ -1,0 +1,82 @@
+"""Gather: ask a backend for everything that a diagnosis is made of, within limits of bytes and time.
+
+Feeds ``core.classify`` through ``Facts``. What one question can't get is said in ``problems`` and doesn't stop the
+other one. Only if *nothing* can be seen is the backend's own error raised: unreachable is not dead, and a diagnosis
+from no evidence at all would be one of the network's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from airflow_ft.backends.base import Backend, BackendError, LogTail, UnreachableError
+from airflow_ft.core.chain import JobRef
+from airflow_ft.core.facts import LogText
+from airflow_ft.core.faults import Evidence
+
+
+@dataclass(frozen=True)
+class Limits:
+    """DESIGN §3: 64 kB of each log, 64 MB of all; each question has a deadline."""
+
+    log_bytes: int = 64 * 1024
+    all_bytes: int = 64 * 1024 * 1024
+    seconds: float = 60.0
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What was gathered. ``dropped`` names the logs that did not fit."""
+
+    logs: tuple[LogText, ...] = ()
+    evidence: tuple[Evidence, ...] = ()
+    dropped: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+async def gather(backend: Backend, ref: JobRef, limits: Limits | None = None) -> Gathered:
+    """Fetch log tails and evidence. Raises ``BackendError`` if neither could be had."""
+    limits = limits or Limits()
+    tails, evidence = await asyncio.gather(
+        asyncio.wait_for(backend.log_tails(ref, limits.log_bytes), limits.seconds),
+        asyncio.wait_for(backend.evidence(ref), limits.seconds),
+        return_exceptions=True,
+    )
+    problems = [_problem("logs", tails, limits), _problem("evidence", evidence, limits)]
+    if isinstance(tails, BaseException) and isinstance(evidence, BaseException):
+        raise UnreachableError("; ".join(filter(None, problems))) from tails
+    logs, dropped = ((), ()) if isinstance(tails, BaseException) else _fit(tails, limits)
+    return Gathered(
+        logs=logs,
+        evidence=() if isinstance(evidence, BaseException) else tuple(evidence),
+        dropped=dropped,
+        problems=tuple(problem for problem in problems if problem),
+    )
+
+
+def _problem(what: str, answer: object, limits: Limits) -> str:
+    if not isinstance(answer, BaseException):
+        return ""
+    if isinstance(answer, (TimeoutError, asyncio.TimeoutError)):
+        return f"{what}: no answer within {limits.seconds:.0f} s"
+    if isinstance(answer, BackendError):
+        return f"{what}: {answer}"
+    raise answer  # a bug or a cancellation: not ours to hide
+
+
+def _fit(tails: Sequence[LogTail], limits: Limits) -> tuple[tuple[LogText, ...], tuple[str, ...]]:
+    """Keep what fits. With too many logs each is cut further, down to 4 kB; then the last ones are dropped."""
+    share = max(4096, min(limits.log_bytes, limits.all_bytes // max(1, len(tails))))
+    kept: list[LogText] = []
+    dropped: list[str] = []
+    room = limits.all_bytes
+    for tail in tails:
+        data = tail.data[-share:]
+        if len(data) > room:
+            dropped.append(tail.source)
+            continue
+        room -= len(data)
+        kept.append(LogText(source=tail.source, data=data, node=tail.node))
+    return tuple(kept), tuple(dropped)
