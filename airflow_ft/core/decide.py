@@ -33,8 +33,8 @@ __all__ = ["RULES", "Situation", "decide", "past_fault"]
 
 # So many different nodes blamed by separate faults of one cause make the job the suspect (DESIGN §4).
 BLAMED_NODES = 3
-# Losses that the platform confirms so soon after a charged restart, before a first step, are the same incident: it takes
-# a cluster up to that long to notice all nodes of a rack that lost power (DESIGN §4).
+# Losses that the platform confirms so soon after a charged restart, before a first step, are the same incident
+# (DESIGN §4): it may take a cluster that long to notice all nodes of a rack that lost power.
 SAME_INCIDENT_SECONDS = 900.0
 # A record of a fault keeps so many of its suspects (DESIGN §3: at most 16 node reports).
 MAX_PAST_NODES = 16
@@ -128,8 +128,7 @@ def _exclusion(case: Case, verdict: Verdict) -> Exclusion:
 
 
 def _capped(case: Case, targets: tuple[str, ...], earlier: tuple[str, ...]) -> Exclusion:
-    situation = case.situation
-    return exclude(case.policy.exclusion, targets, earlier, situation.pool_nodes, situation.nodes_needed)
+    return exclude(case.policy.exclusion, targets, earlier, case.pool, case.situation.nodes_needed)
 
 
 # --- the rules -----------------------------------------------------------------------------------------------------
@@ -179,10 +178,10 @@ def _three_nodes(case: Case, _: Verdict | None) -> Verdict | str:
     if not case.blames_nodes:
         return "this class blames no nodes"
     blamed: dict[str, None] = {}
-    times = 0  # one incident may take a whole rack: charged faults are counted that blame a node for the first time
+    times = 0  # a rack is one incident, and a node that is blamed again is no new one: those faults are not counted
     before = [(fault.nodes, bool(fault.charged)) for fault in case.streak if fault.cause == case.cause]
     for nodes, counts in (*before, (case.suspects, True)):
-        times += counts and not set(nodes) <= blamed.keys()
+        times += counts and bool(nodes) and blamed.keys().isdisjoint(nodes)
         blamed |= dict.fromkeys(nodes)
     if times < BLAMED_NODES:
         return f"{times} faults of this cause blamed different nodes, not {BLAMED_NODES}"
@@ -355,7 +354,8 @@ def _take(case: Case, rung: Rung) -> Verdict:
     waits = case.restarts_in_a_row() + rung.backoff
     if rung.action is Action.RESUBMIT_EXCLUDING:
         targets = _targets(case, rung)
-        out = tuple(node for node in targets if node in _capped(case, targets, ()).excluded)
+        spared = set(_capped(case, targets, ()).excluded)
+        out = tuple(node for node in targets if node in spared)
         text = f"{wording.suspected(targets)}; resubmitting without {wording.them(out, targets)}"
         return Verdict(rung.action, text, "restart", targets=targets, waits=waits)
     charged = "hang" if rung.stands_in and case.hang else "restart"

@@ -8,7 +8,7 @@ precedence; who had to be kept is said.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from airflow_ft.core.policy import ExclusionSettings
@@ -26,11 +26,11 @@ def exclude(
     settings: ExclusionSettings,
     newest: Sequence[str],
     earlier: Sequence[str],
-    pool: Sequence[str],
+    pool: Collection[str],
     nodes_needed: int,
 ) -> Exclusion:
     """Choose among ``earlier`` exclusions (the newest last) and the ``newest`` suspects (the most suspected first)."""
-    in_service = set(pool)
+    in_service = frozenset(pool)
     room = int(settings.max_share * len(in_service) + 1e-9)  # 57 % of 100 nodes are 57, whatever floats say
     room = max(0, min(room, len(in_service) - nodes_needed)) if in_service else settings.max_unseen
     excluded, kept = [], []

@@ -129,6 +129,11 @@ class Case:
         """What makes two faults the same."""
         return self.diagnosis.cause()
 
+    @cached_property
+    def pool(self) -> frozenset[str]:
+        """The nodes in service; empty if they can't be seen."""
+        return frozenset(self.situation.pool_nodes)
+
     # --- what came before ----------------------------------------------------------------------------------------
 
     @cached_property
