@@ -306,6 +306,8 @@ def _not_possible(case: Case, rung: Rung, below: tuple[Rung, ...]) -> str:
     if rung.action is Action.RESUBMIT_EXCLUDING:
         return _not_excludable(case, rung)
     if rung.action is Action.BISECT:
+        if HOLDS["after_bisect"](case):
+            return "a bisect came right before"  # it is free: without this, an overridden ladder could do it for ever
         return "" if case.can_bisect else "not available"
     if rung.action is Action.RESUBMIT:
         if rung.stands_in and case.hang:

@@ -47,7 +47,9 @@ class Chain:
 
     def __init__(self, policy: FaultTolerancePolicy, now: datetime = NOON, pause: timedelta = timedelta(hours=7)):
         self.policy, self.now, self.pause = policy, now, pause
-        self.ledger, self.faults, self.excluded = Ledger(), (), ()  # type: ignore[var-annotated]
+        self.ledger = Ledger()
+        self.faults: tuple[PastFault, ...] = ()
+        self.excluded: tuple[str, ...] = ()
 
     def fault(self, diagnosis: Diagnosis, **more: Any) -> Decision:
         self.now += self.pause
@@ -258,6 +260,11 @@ def test_an_overridden_ladder_is_climbed() -> None:
     assert Chain(asking).play(broken(FaultClass.APP_ERROR), can=(Action.ASK,)) == ["ASK"]
 
 
+def test_a_bisect_never_follows_a_bisect() -> None:
+    policy = FaultTolerancePolicy(ladder={"HW_NODE": ["BISECT"]})
+    assert Chain(policy).play(*[broken(HW)] * 2, can=BISECTING) == ["BISECT", "FAIL"]
+
+
 def test_the_last_restart_is_kept_for_after_the_bisect_when_suspects_are_unknown() -> None:
     spent = Ledger(restarts=2)
     before = (PastFault(cause=("NET_FABRIC", "it"), action=IN_PLACE, charged="in_place"),)
@@ -385,7 +392,7 @@ AT_7 = PastFault(cause=("UNKNOWN", "it"), step=7, action="RESUBMIT", charged="re
 def test_the_same_cause_at_the_same_step_twice_with_no_step_gained_stops(
     past: tuple[PastFault, ...], more: dict[str, Any], stops: bool
 ) -> None:
-    at = {"step": 7, "run": Run(last_step=7), "ledger": Ledger(highest_step=7), "faults": past, **more}
+    at: dict[str, Any] = {"step": 7, "run": Run(last_step=7), "ledger": Ledger(highest_step=7), "faults": past, **more}
     decision = ask(FULL, broken(FaultClass.UNKNOWN), **at)
     assert (decision.action is Action.FAIL) is stops
     assert ("deterministic" in decision.reason) is stops
@@ -393,7 +400,7 @@ def test_the_same_cause_at_the_same_step_twice_with_no_step_gained_stops(
 
 
 def test_unconditional_restarts_are_made_even_for_a_deterministic_fault() -> None:
-    at = {"step": 7, "run": Run(last_step=7), "ledger": Ledger(highest_step=7), "faults": (AT_7,)}
+    at: dict[str, Any] = {"step": 7, "run": Run(last_step=7), "ledger": Ledger(highest_step=7), "faults": (AT_7,)}
     decision = ask(FaultTolerancePolicy.full(unconditional=True), broken(FaultClass.UNKNOWN), **at)
     assert (decision.action, decision.charged) == (Action.RESUBMIT, "unconditional")
 
@@ -547,9 +554,13 @@ def test_a_decision_depends_neither_on_the_zone_of_the_clock_nor_of_the_machine(
 
 
 def test_a_decision_does_not_depend_on_the_order_of_a_dictionary() -> None:
-    settings = {"max_restarts": 5, "ladder": {"UNKNOWN": ["RESUBMIT"], "HW_NODE": ["FAIL"]}, "unconditional": True}
-    turned = {**dict(reversed(settings.items())), "ladder": dict(reversed(settings["ladder"].items()))}  # type: ignore[attr-defined]
-    one, other = FaultTolerancePolicy(**settings), FaultTolerancePolicy(**turned)  # type: ignore[arg-type]
+    settings: dict[str, Any] = {
+        "max_restarts": 5,
+        "ladder": {"UNKNOWN": ["RESUBMIT"], "HW_NODE": ["FAIL"]},
+        "unconditional": True,
+    }
+    turned = {**dict(reversed(settings.items())), "ladder": dict(reversed(settings["ladder"].items()))}
+    one, other = FaultTolerancePolicy(**settings), FaultTolerancePolicy(**turned)
     assert ask(one, broken(HW)).digest() == ask(other, broken(HW)).digest()
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from airflow_ft.core.chain import PastFault
 from airflow_ft.core.decide import Situation, decide, past_fault
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Retry, Suspect, Trust
@@ -183,9 +185,10 @@ class AnyChain(RuleBasedStateMachine):
         unconditional=st.booleans(),
         pod_restarts=st.integers(0, 2),
     )
-    def start(self, **settings: object) -> None:
-        self.policy = FaultTolerancePolicy(**settings)  # type: ignore[arg-type]
-        self.ledger, self.faults, self.excluded, self.now = Ledger(), (), (), NOON
+    def start(self, **settings: Any) -> None:
+        self.policy, self.ledger, self.now = FaultTolerancePolicy(**settings), Ledger(), NOON
+        self.faults: tuple[PastFault, ...] = ()
+        self.excluded: tuple[str, ...] = ()
 
     @rule(
         diagnosis=diagnoses,
