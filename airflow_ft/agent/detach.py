@@ -75,12 +75,17 @@ def _redirect(output: str) -> None:
     nothing = os.open(os.devnull, os.O_RDONLY)
     file = os.open(output, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
     for source, target in ((nothing, 0), (file, 1), (file, 2)):
-        os.dup2(source, target)  # inheritable: the command gets them too
+        os.dup2(source, target)
+        os.set_inheritable(target, True)  # dup2 of a descriptor to itself leaves it to be closed on exec
 
 
 def _above_two(fd: int) -> int:
     """A caller without stdin, stdout or stderr gives us their numbers, which `_redirect` needs."""
-    return fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3) if fd <= 2 else fd
+    if fd > 2:
+        return fd
+    moved = fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, 3)
+    os.close(fd)
+    return moved
 
 
 def _close_all_but(kept: int) -> None:

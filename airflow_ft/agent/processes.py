@@ -62,23 +62,7 @@ def boot_id() -> str | None:
 
 def descendants(pid: int) -> list[int]:
     """All living descendants of a process, parents before children; zombies are walked through, not listed."""
-    children: dict[int, list[int]] = {}
-    alive = set()
-    for other in _all_pids():
-        found = stat(other)
-        if found:
-            children.setdefault(found.parent, []).append(other)
-            if not found.dead:
-                alive.add(other)
-    result, todo, seen = [], [pid], {pid}
-    while todo:
-        for child in children.get(todo.pop(0), ()):
-            if child not in seen:
-                seen.add(child)
-                todo.append(child)
-                if child in alive:
-                    result.append(child)
-    return result
+    return _below([pid])
 
 
 def kill_tree(pids: Iterable[int], seconds: float = KILL_SECONDS) -> list[int]:
@@ -137,12 +121,32 @@ def variable(pid: int, name: str) -> str | None:
 def _note_new(roots: list[int], known: dict[int, int]) -> bool:
     """Add roots and descendants that aren't known yet; True if there was one."""
     before = len(known)
-    for root in roots + list(known):
-        for pid in [root] + descendants(root):
-            found = stat(pid)
-            if found and not found.dead and pid not in known and pid != os.getpid():
-                known[pid] = found.start_ticks
+    alive = [pid for pid, started in known.items() if is_alive(pid, started)]
+    for pid in roots + _below(roots + alive):
+        found = stat(pid)
+        if found and not found.dead and pid not in known and pid != os.getpid():
+            known[pid] = found.start_ticks
     return len(known) > before
+
+
+def _below(roots: list[int]) -> list[int]:
+    children: dict[int, list[int]] = {}
+    alive = set()
+    for other in _all_pids():
+        found = stat(other)
+        if found:
+            children.setdefault(found.parent, []).append(other)
+            if not found.dead:
+                alive.add(other)
+    result, todo, seen = [], list(roots), set(roots)
+    while todo:
+        for child in children.get(todo.pop(0), ()):
+            if child not in seen:
+                seen.add(child)
+                todo.append(child)
+                if child in alive:
+                    result.append(child)
+    return result
 
 
 def _environ(pid: int) -> list[bytes]:

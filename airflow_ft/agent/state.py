@@ -60,7 +60,9 @@ def lock(directory: str) -> int:
     Refused if another agent holds it, or if the command of an agent that was killed still runs. On filesystems that
     can't lock we go on without: the submitter's own checks remain.
     """
-    fd = os.open(os.path.join(directory, "agent.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    low = os.open(os.path.join(directory, "agent.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    fd = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 10)  # not 2: if stderr is closed, what is written there would go here
+    os.close(low)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -25,13 +25,14 @@ import time
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from . import command, messages, orders, processes, stacks, state
+from . import command, messages, orders, processes, state
 from .children import ChildWatch
 from .detach import Caller
+from .helpers import DumpHelper
 
 POLL_SECONDS = 0.1
-# A helper (stack dump) that hangs is killed after this long.
-HELPER_SECONDS = 60.0
+# While held nothing competes for the CPU, and every moment is a moment without training.
+HELD_POLL_SECONDS = 0.02
 # The last lines may wait this long for a stalled reader before the agent ends without them.
 LAST_WORDS_SECONDS = 1.0
 CANT_START = (126, 127)
@@ -69,6 +70,7 @@ def run(options: Options, caller: Caller) -> int:
         if supervisor.child is None:
             return _without_agent(options, supervisor, caller, error)
         supervisor.degrade(error)
+        return supervisor.finish()
     try:
         supervisor.supervise()
     except Exception as error:
@@ -97,8 +99,7 @@ class Supervisor:
     def __init__(self, options: Options) -> None:
         self._options = options
         self._site: str | None = None
-        self._stacks_done = -1
-        self._helper: tuple[int, float] | None = None
+        self._helper: DumpHelper | None = None
         self._children = ChildWatch()
         self._deadline: float | None = None
         self._exit: int | None = None
@@ -118,12 +119,13 @@ class Supervisor:
         # A signal that we were started to ignore (nohup) would reach sigtimedwait all the same once it is blocked.
         heard = [number for number in _STOP + _PASS_ON if signal.getsignal(number) != signal.SIG_IGN]
         self._signals = {signal.SIGCHLD, signal.SIGTERM, *heard}
-        os.makedirs(os.path.join(options.directory, "orders"), mode=0o700, exist_ok=True)
+        for folder in (options.directory, os.path.join(options.directory, "orders")):
+            os.makedirs(folder, mode=0o700, exist_ok=True)
         self.lock = state.lock(options.directory)
         old = state.read_state(options.directory) or {}
         # The folder may be old (container restarted, job requeued): its orders are never replayed.
         generation = max(old.get("generation", 0), orders.highest(options.directory), 0)
-        self._stacks_done = orders.highest(options.directory, stacks=True)
+        self._helper = DumpHelper(options.directory, self.lock)
         self._refuse_if_cancelled()
         signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
         _become_subreaper()
@@ -178,7 +180,8 @@ class Supervisor:
     def _watch(self) -> None:
         """Returns when there is nothing more to wait for."""
         while True:
-            signalled = signal.sigtimedwait(self._signals, POLL_SECONDS)
+            pause = HELD_POLL_SECONDS if self._now["phase"] == "held" else POLL_SECONDS
+            signalled = signal.sigtimedwait(self._signals, pause)
             if signalled and signalled.si_signo != signal.SIGCHLD:
                 self._on_signal(signalled.si_signo)
             self._reap()
@@ -260,36 +263,9 @@ class Supervisor:
                 exits = self._now["child_exits"] + [{"pid": pid, "at": time.time()}]
                 self._change(child_exits=exits[-16:])
                 self._say("child_exit", pid=pid)
-        self._help()
-
-    def _help(self) -> None:
-        """Start the helper for a stack dump that was asked for; end one that hangs."""
-        if self._helper:
-            pid, until = self._helper
-            if time.monotonic() > until:
-                with suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
-            return
-        order = orders.pending(self._options.directory, self._stacks_done, stacks=True)
-        if order:
-            self._stacks_done = order["generation"]
-            self._helper = (self._fork_dump(order), time.monotonic() + HELPER_SECONDS)
-            self._say("stacks", number=order["generation"], by=order.get("by"))
-
-    def _fork_dump(self, order: dict[str, Any]) -> int:
-        """Dump in a process of its own, which may crash or hang without hurting the supervision."""
-        pid = os.fork()
-        if pid:
-            return pid
-        try:
-            if self.lock is not None:
-                os.close(self.lock)
-            signal.pthread_sigmask(signal.SIG_SETMASK, set())
-            note = order.get("note")
-            by_signal = not (isinstance(note, dict) and note.get("signal") is False)
-            stacks.dump(self._options.directory, by_signal=by_signal, number=order["generation"])
-        finally:
-            os._exit(0)
+        dump = self._helper.look(self._now) if self._helper else None
+        if dump:
+            self._say("stacks", number=dump["generation"], by=dump.get("by"))
 
     # --- processes ---
 
@@ -306,8 +282,8 @@ class Supervisor:
                 return
             if pid == self.child and self._now["code"] is None:
                 self._change(code=_exit_value(status), exited_at=time.time())
-            elif self._helper and pid == self._helper[0]:
-                self._helper = None
+            elif self._helper:
+                self._helper.reaped(pid)
 
     def _kill_all(self) -> None:
         """End the whole tree. Orphans stay ours (subreaper), so "no child left to wait for" means that it is empty."""

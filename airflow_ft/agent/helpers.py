@@ -1,0 +1,64 @@
+"""The supervisor's helper for a stack dump: a forked process, so that a dump may crash or hang without hurting anybody.
+
+Fed by the orders `stacks-N`; the supervisor calls `look` at every turn of its loop and tells of every process that it
+reaped. One dump at a time; one that hangs is killed.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from contextlib import suppress
+from typing import Any
+
+from . import orders, stacks
+
+# py-spy has 5 s, the signal 3 s, the rest is reading of /proc; a helper that needs longer than this hangs.
+MAX_SECONDS = 60.0
+
+
+class DumpHelper:
+    """Starts what was ordered, once, and remembers the number it has come to."""
+
+    def __init__(self, directory: str, lock: int | None) -> None:
+        self._directory = directory
+        self._lock = lock
+        self._done = orders.highest(directory, stacks=True)  # an old folder's dumps aren't done again
+        self._pid: int | None = None
+        self._until = 0.0
+
+    def look(self, fits: dict[str, Any]) -> dict[str, Any] | None:
+        """Start the dump that was ordered, if any; returns its order. End one that hangs."""
+        if self._pid is not None:
+            if time.monotonic() > self._until:
+                with suppress(OSError):
+                    os.kill(self._pid, signal.SIGKILL)
+            return None
+        order = orders.pending(self._directory, self._done, stacks=True)
+        if order is None or not orders.fits(order, fits):
+            return None
+        self._done = order["generation"]
+        self._until = time.monotonic() + MAX_SECONDS
+        self._pid = self._fork(order)
+        return order
+
+    def reaped(self, pid: int) -> None:
+        """A child of the agent has ended; perhaps it was ours."""
+        if pid == self._pid:
+            self._pid = None
+
+    def _fork(self, order: dict[str, Any]) -> int:
+        pid = os.fork()
+        if pid:
+            return pid
+        # The child must never come back into the supervisor's code, and must not keep the folder locked.
+        try:
+            if self._lock is not None:
+                os.close(self._lock)
+            signal.pthread_sigmask(signal.SIG_SETMASK, set())
+            note = order.get("note")
+            by_signal = not (isinstance(note, dict) and note.get("signal") is False)
+            stacks.dump(self._directory, by_signal=by_signal, number=order["generation"])
+        finally:
+            os._exit(0)
