@@ -56,6 +56,7 @@ def _run(options: argparse.Namespace, words: list[str], unknown: list[str]) -> i
         hold_seconds=options.hold,
         grace_seconds=options.grace,
         nonce=options.nonce,
+        once=options.once,
         unless_exists=os.path.abspath(options.unless_exists) if options.unless_exists else None,
     )
     return supervisor.run(wanted, caller)
@@ -102,6 +103,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--grace", type=float, default=60.0, help="seconds from TERM to the kill of the tree (60)")
     run.add_argument("--nonce", default="-", help="word that marks the agent's lines on stderr")
     run.add_argument("--unless-exists", help="start nothing (exit 76) once this path exists")
+    run.add_argument("--once", action="store_true", help="start nothing (exit 75) if this incarnation began before")
     run.add_argument("--detach", action="store_true", help="become a daemon; return when it holds its lock")
     run.add_argument("--output", help="file for stdout and stderr of the daemon (DIR/output.log)")
     order = verbs.add_parser("order", allow_abbrev=False, help="give a numbered order to the agent of a folder")

@@ -53,6 +53,7 @@ class Options(NamedTuple):
     grace_seconds: float = 60.0
     nonce: str = "-"
     unless_exists: str | None = None
+    once: bool = False
 
 
 def run(options: Options, caller: Caller) -> int:
@@ -123,6 +124,9 @@ class Supervisor:
             os.makedirs(folder, mode=0o700, exist_ok=True)
         self.lock = state.lock(options.directory)
         old = state.read_state(options.directory) or {}
+        if options.once and old and old.get("incarnation") == options.incarnation:
+            # A launcher that slept through the whole run: the folder's lock is free again, but there is nothing to do.
+            raise state.RefusedError(state.EXIT_IN_USE, "this incarnation began before; nothing was started")
         # The folder may be old (container restarted, job requeued): its orders are never replayed.
         generation = max(old.get("generation", 0), orders.highest(options.directory), 0)
         self._helper = DumpHelper(options.directory, self.lock)

@@ -40,7 +40,7 @@ class LocalBackend:
 
     name: ClassVar[str] = "local"
     can: ClassVar[frozenset[Capability]] = frozenset(Capability)
-    poll_seconds: ClassVar[float] = 1.0
+    poll_seconds: ClassVar[float] = 0.5
 
     def check(self, job: TrainingJob) -> None:
         """Raise ``SubmissionRefusedError`` with everything that is wrong."""
@@ -99,11 +99,11 @@ class LocalBackend:
         identity, nodes = await _in_thread(_known, ref)
         return await _given(orders.release(_folder(ref), identity, nodes, order)) if identity else []
 
-    async def cancel(self, ref: JobRef, grace: float) -> None:
+    async def cancel(self, ref: JobRef, grace: float, by: str = "airflow_ft") -> None:
         """Stop the job and return when nothing of it is left."""
         identity, _ = await _in_thread(_known, ref)
         if identity:
-            await cancelling.cancel(_folder(ref), identity, grace, by=f"pid {os.getpid()}", why="cancelled")
+            await cancelling.cancel(_folder(ref), identity, grace, by=by, why="cancelled")
 
     async def fence(self, name: str, chain_id: str, job: TrainingJob | None = None) -> None:
         """Stop what runs under the name and close the name for ever."""
@@ -115,7 +115,7 @@ class LocalBackend:
         except ForeignJobError:
             return
         if identity:
-            await cancelling.cancel(folder, identity, identity.grace, by=f"pid {os.getpid()}", why="fenced")
+            await cancelling.cancel(folder, identity, identity.grace, by="airflow_ft", why="fenced")
 
 
 def create_backend() -> LocalBackend:

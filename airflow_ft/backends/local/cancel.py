@@ -28,8 +28,6 @@ QUIET_LOOKS = 2
 async def cancel(folder: JobFolder, identity: Identity, grace: float, by: str, why: str) -> None:
     """Stop the job and return when nothing of it is left. Raises ``CancelIncompleteError``."""
     await asyncio.to_thread(close, folder, identity, by, why)
-    if await asyncio.to_thread(survey.is_over, folder, identity):
-        return
     if grace > 0:
         await asyncio.to_thread(terminate, folder, identity)
         await _until_nothing_lives(folder, identity, grace)

@@ -46,7 +46,13 @@ def observe(folder: JobFolder, uid: str) -> Observation:
         survey.settle(folder, identity)
     code = _code(nodes) if state is JobState.ENDED else None
     return Observation(
-        state=state, at=now(), nodes=nodes, code=code, reason=reason or _why(state, nodes), cancelled=cancelled
+        state=state,
+        at=now(),
+        nodes=nodes,
+        code=code,
+        reason=reason or _why(state, nodes),
+        cancelled=cancelled,
+        cancelled_by=tombstone.by if tombstone is not None and cancelled else "",
     )
 
 
@@ -145,7 +151,8 @@ def _gone(reason: str) -> Observation:
 def _first_sign(said: dict[str, Any]) -> datetime | None:
     exits = said.get("child_exits")
     times = [_time(one.get("at")) for one in exits if isinstance(one, dict)] if isinstance(exits, list) else []
-    return min((at for at in times if at is not None), default=None)
+    spawned = _time(said.get("spawned_at"))  # what an earlier generation lost is no sign of this one
+    return min((at for at in times if at is not None and (spawned is None or at >= spawned)), default=None)
 
 
 def _time(seconds: object) -> datetime | None:
