@@ -162,7 +162,9 @@ def _own_roots(death: Death, reading: Reading) -> list[Finding]:
 
 
 def _may_be_of(finding: Finding, death: Death) -> bool:
-    return not finding.who.is_known and finding.who.node in (None, death.who.node)
+    """Whether an unsigned line, or one of a rank whose number the launcher didn't tell, can be the dead rank's."""
+    hidden = not finding.who.is_known or death.who.rank is None
+    return hidden and finding.who.may_be(death.who)
 
 
 def _is_cascade(finding: Finding) -> bool:
@@ -225,6 +227,7 @@ def _alike_at_start(facts: Facts, reading: Reading, diagnosis: Diagnosis) -> Dia
     suspected = diagnosis.fault_class in (FaultClass.HW_NODE, FaultClass.UNKNOWN)
     return diagnosis.but(
         at_start=True,
+        text=_of_all(diagnosis, reading),
         suspects=(),
         fault_class=FaultClass.APP_ERROR if suspected else diagnosis.fault_class,
         second_class=diagnosis.fault_class if suspected else diagnosis.second_class,
@@ -241,6 +244,16 @@ def _all_alike(reading: Reading, diagnosis: Diagnosis) -> bool:
         return len(same) >= 2 or (len(others) <= 1 and len(reading.deaths) <= 1)
     codes = {death.code for death in reading.deaths if not death.victim}
     return len(reading.deaths) >= 2 and len(codes) == 1 and not any(death.victim for death in reading.deaths)
+
+
+def _of_all(diagnosis: Diagnosis, reading: Reading) -> str:
+    """Say "every rank" where the sentence names the one whose line came first."""
+    root = diagnosis.root
+    named = [who for who in (*reading.ranks, Who(root.node if root else None)) if root and who.node == root.node]
+    for subject in (suspects.name(who) for who in named):
+        if len(reading.ranks) > 1 and diagnosis.text.startswith(f"{subject} "):
+            return f"Every rank {diagnosis.text.removeprefix(subject).strip()}"
+    return diagnosis.text
 
 
 # --- the platform -----------------------------------------------------------------------------------------------------

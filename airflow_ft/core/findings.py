@@ -42,6 +42,10 @@ class Who(NamedTuple):
             return self.rank == other.rank
         return self.node == other.node and self.local_rank is not None and self.local_rank == other.local_rank
 
+    def may_be(self, other: Who) -> bool:
+        """Whether nothing that is known of the two says that they are different processes."""
+        return all(mine is None or theirs is None or mine == theirs for mine, theirs in zip(self, other, strict=True))
+
     @property
     def is_known(self) -> bool:
         """Whether a rank is named."""
@@ -114,8 +118,10 @@ def read_logs(logs: Iterable[LogText], rules: RuleSet) -> Reading:
     names = {(d.who.node, d.who.local_rank): d.who.rank for d in found_deaths if d.who.rank is not None}
     named = [replace(f, who=_named(f.who, names)) for f in findings]
     everybody = dict.fromkeys([_named(who, names) for who in ranks] + [death.who for death in found_deaths])
-    unique = {(f.who, f.text, f.signature.id): f for f in reversed(named)}  # a rank's own file repeats the common log
-    first_only = [f for f in named if unique[f.who, f.text, f.signature.id] is f]
+    found_deaths = [replace(death, who=_named(death.who, names)) for death in found_deaths]
+    # A rank's own file repeats the common log.
+    unique = {(f.who, f.text, f.signature.id): f for f in reversed(named) if f.who.is_known}
+    first_only = [f for f in named if unique.get((f.who, f.text, f.signature.id), f) is f]
     return Reading(tuple(first_only), tuple(found_deaths), tuple(words), tuple(everybody))
 
 
@@ -183,12 +189,14 @@ class _LogReading:
         return -1
 
     def _match(self, text: str, number: int, who: Who) -> None:
-        signature = self.rules.match(text)
         if _TRACEBACK.match(text):
             self._in_traceback.add(who)
             return
-        ends_traceback = who in self._in_traceback and text[:1] not in ("", " ", "\t")
-        if ends_traceback:
+        inside = who in self._in_traceback
+        if inside and text[:1] in (" ", "\t"):
+            return  # a line of source code, not of output
+        signature = self.rules.match(text)
+        if inside:
             self._in_traceback.discard(who)
             signature = signature or self.rules.fallback
         if signature is not None and not (signature.pattern and signature.pattern in text):  # its own echo

@@ -62,9 +62,12 @@ def follow(recovery: Recovery, progress: Progress) -> Recovery:
     )
     if _began_anew(seen, progress):
         return seen.but(state="from_scratch", loss_after=progress.loss, text=_anew(seen))
-    if (skipped := _skipped(seen, progress)) > 0:
+    skipped = _skipped(seen, progress)
+    if skipped > 0:
         text = f"It resumed with a gap: {skipped} steps before step {seen.first_step} were never trained."
         return seen.but(state="gap", loss_after=progress.loss, text=text)
+    if skipped < 0:
+        return seen.but(text=f"It began at step {seen.first_step}; the next step will show whether there is a gap.")
     if progress.step is None or seen.died_at_step is None:
         return seen.but(text=recovery.text if progress.step is None else _blind(progress.step))
     if progress.step <= seen.died_at_step:
@@ -112,11 +115,11 @@ def _began_anew(seen: Recovery, progress: Progress) -> bool:
 
 
 def _skipped(seen: Recovery, progress: Progress) -> int:
+    """Return how many steps are missing behind the checkpoint; negative while that can't be known yet."""
     base = seen.loaded_checkpoint or seen.expected_checkpoint
-    if not base or progress.first_step is None:
+    if not base or progress.first_step is None or progress.first_step <= base + _distance(progress):
         return 0
-    knows_distance = progress.every is not None
-    return progress.first_step - base - 1 if knows_distance and progress.first_step > base + _distance(progress) else 0
+    return -1 if progress.every is None else progress.first_step - base - 1
 
 
 def _distance(progress: Progress) -> int:

@@ -150,8 +150,10 @@ def _parse(text: str) -> object:
         return None
     try:
         return json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         pass
+    if "\\" in text:
+        return None  # a Python literal with escapes: Python would warn about the wrong ones
     try:
         return ast.literal_eval(text)
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):

@@ -34,11 +34,13 @@ _BEARER = re.compile(r"(?i)(?P<keep>\b(?:bearer|basic)\s+)[A-Za-z0-9+/._~=-]{12,
 _ASSIGNMENT = re.compile(
     r"(?P<keep>(?P<key>[A-Za-z][\w.-]*)[\"']?\s*(?:=>|[=:])\s*[\"']?)(?P<value>[^\s\"',;&)}\]]{4,})"
 )
-_SURE_KEY = re.compile(
-    r"(?i)(?:^|[_.-])(?:password|passwd|passphrase|pwd|secret|secret_?key|api_?key|access_?key|access_?key_?id|private_?key"
-    r"|client_?secret|credentials?|(?:access|auth|api|hf|hub|gh|github|gitlab|wandb|session|refresh|bearer|oauth|slack|bot"
-    r"|registry|vault|jwt|csrf|security|service_?account)_?token)$"
+_SURE_NAMES = (
+    r"(?:password|passwd|passphrase|pwd|secret|credentials?|(?:secret|api|access|private)[_-]?key(?:[_-]?id)?"
+    r"|client[_-]?secret|(?:access|auth|api|hf|hub|gh|github|gitlab|wandb|session|refresh|bearer|oauth|slack|bot"
+    r"|registry|vault|jwt|csrf|security|service[_-]?account)[_-]?token)"
 )
+_SURE_KEY = re.compile(rf"(?i)(?:^|[_.-]){_SURE_NAMES}$")
+_FLAG = re.compile(rf"(?i)(?P<keep>--(?:[\w-]*-)?(?:{_SURE_NAMES}|token)\s+[\"']?)[^\s\"'-][^\s\"']{{5,}}")
 _ENV_KEY = re.compile(r"^[A-Z][A-Z0-9_]*_(?:TOKEN|KEY|SECRET|PASSWORD|PASS)$")
 _VAGUE_KEY = re.compile(r"(?i)^(?:token|auth|authorization|key)$")
 _PLAIN_VALUE = re.compile(
@@ -59,6 +61,7 @@ def redact(text: str, known: Iterable[str] = ()) -> str:
     if "://" in text:
         text = _URL.sub(rf"\g<keep>{STARS}", text)
     text = _BEARER.sub(rf"\g<keep>{STARS}", text)
+    text = _FLAG.sub(rf"\g<keep>{STARS}", text) if "--" in text else text
     return _ASSIGNMENT.sub(_redact_assignment, text)
 
 

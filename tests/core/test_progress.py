@@ -1,0 +1,217 @@
+from __future__ import annotations
+
+import math
+from datetime import datetime, timezone
+
+import pytest
+
+from airflow_ft.core.loglines import lines_of, split_rank
+from airflow_ft.core.progress import InvalidPatternError, ProgressReader
+from airflow_ft.core.steplines import read_line
+from tests.shared_inputs import shared, story
+
+AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def read(*lines: str, source: str = "n1/output", pattern: str | None = None) -> ProgressReader:
+    return ProgressReader.rebuilt([(source, line) for line in lines], AT, pattern)
+
+
+def read_file(name: str) -> tuple[ProgressReader, list[int], list[str]]:
+    reader, steps, phases = ProgressReader(), [], []
+    for line in lines_of(shared("stories", name).read_bytes()):
+        if reader.feed(line, AT, name):
+            steps.append(reader.progress.step or 0)
+        phases.append(reader.progress.phase or "")
+    return reader, steps, [phase for n, phase in enumerate(phases) if n == 0 or phase != phases[n - 1]]
+
+
+@pytest.mark.story("PRG-07")
+def test_numbers_as_people_print_them() -> None:
+    lines = shared("stories", "PRG-formats.txt").read_text().splitlines()
+    for expected, line in zip(story("PRG-formats")["lines"], lines, strict=True):
+        seen = read_line(split_rank(line).text)
+        assert (seen.step, seen.total) == (expected["step"], expected["total"]), line
+        if expected["loss"] == "nan":
+            assert seen.loss is not None
+            assert math.isnan(seen.loss)
+        else:
+            assert seen.loss == expected["loss"], line
+
+
+@pytest.mark.story("PRG-06")
+def test_a_bar_of_carriage_returns() -> None:
+    reader, steps, _ = read_file("PRG-tqdm-cr.log")
+    assert (reader.progress.step, reader.progress.total, reader.progress.loss) == (412, 1000, 2.32)
+    assert steps == sorted(steps)
+    assert len(steps) - 1 == story("PRG-tqdm-cr")["advances"]
+
+
+@pytest.mark.story("PRG-02")
+def test_evaluation_has_a_counter_of_its_own() -> None:
+    expected = story("PRG-eval-bar")
+    reader, steps, phases = read_file("PRG-eval-bar.log")
+    assert reader.progress.step == expected["last_step"]
+    assert reader.progress.total == expected["total"]
+    assert reader.progress.loss == expected["last_train_loss"]
+    assert reader.progress.checkpoint == expected["checkpoint_saved_step"]
+    assert not set(steps) & set(expected["never_steps"])
+    assert phases == expected["phases"]
+
+
+@pytest.mark.story("PRG-09")
+@pytest.mark.parametrize("name", ["PRG-keras-epochs", "PRG-nested-ansi"])
+def test_counters_that_begin_again_are_added_up(name: str) -> None:
+    reader, steps, _ = read_file(f"{name}.log")
+    assert reader.progress.step == story(name)["global_step_if_computed"]
+    assert steps == sorted(steps)
+
+
+@pytest.mark.story("PRG-03")
+def test_after_a_resume_steps_go_back() -> None:
+    before, _, _ = read_file("PRG-resume-regress/attempt0.log")
+    assert (before.progress.step, before.progress.checkpoint) == (212, 200)
+    after, steps, _ = read_file("PRG-resume-regress/attempt1.log")
+    assert (after.progress.loaded, steps[0], after.progress.first_step) == (200, 201, 201)
+
+
+@pytest.mark.parametrize(
+    ("line", "step", "total"),
+    [
+        ("step 12/500 loss 0.5", 12, 500),
+        ("step=12", 12, None),
+        ("iter 12", 12, None),
+        (" iteration   12/ 500 | lm loss: 1.0E+00 |", 12, 500),
+        ("2026-05-04 10:00:00 step=102 loss=2.296", 102, None),
+        ("step 0 loss 0.05656 dt 0.0670 t=1795982200.856", 0, None),
+        ("{'step': 12, 'loss': 1.5}", 12, None),
+        ('ft-progress {"step": 12, "total": 99, "loss": 1.0}', 12, 99),
+        ("12it [00:05,  2.1it/s, loss=0.5]", 12, None),
+        ("INFO:trainer:global_step 88_000 loss 1", 88_000, None),
+    ],
+)
+def test_steps(line: str, step: int, total: int | None) -> None:
+    seen = read_line(line)
+    assert (seen.step, seen.total) == (step, total)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "master_port=29500 pid=4711",
+        "W1129 19:56:26.868000 29494 torch/distributed/run.py:874] Setting OMP_NUM_THREADS",
+        '  File "train.py", line 88, in step',
+        "RuntimeError: loss is nan at step 5",
+        "Namespace(step=0, lr=0.1)",
+        "Will log every 10 steps and evaluate every 100 steps",
+        'ft-agent 8f2a {"event":"start","generation":1,"step":7}',
+        'half a line step 1ft-agent 8f2a {"event":"exit"}',
+        "[rank2] inject kill t=1795982215.669",
+        "connected to 10.0.0.2:29501 after 3 attempts",
+        "step_time=0.31",
+    ],
+)
+def test_traps_are_no_steps(line: str) -> None:
+    assert read_line(split_rank(line).text).step is None
+
+
+@pytest.mark.parametrize(
+    ("line", "saved"),
+    [
+        ("saved checkpoint step 60", 60),
+        ("saved checkpoint to /ckpt/step-000060.pt", 60),
+        ("successfully saved checkpoint from iteration      60 to /ckpt", 60),
+        ("Finished saving checkpoint iter_0000060", 60),
+        ("Saving checkpoints every 60 steps", None),
+    ],
+)
+def test_saved_checkpoints(line: str, saved: int | None) -> None:
+    assert read(line).progress.checkpoint == saved
+
+
+def test_a_save_that_was_only_begun_counts_with_the_next_step() -> None:
+    reader = read("step 60", "saving checkpoint at iteration 60 to /ckpt")
+    assert (reader.progress.checkpoint, reader.progress.phase) == (None, "checkpoint")
+    reader.feed("step 61", AT, "n1/output")
+    assert (reader.progress.checkpoint, reader.progress.phase) == (60, "train")
+
+
+@pytest.mark.parametrize(
+    ("line", "loaded", "scratch"),
+    [
+        ("resumed from checkpoint step 40", 40, False),
+        ("successfully loaded checkpoint from /ckpt [ t 0 ] at iteration 40", 40, False),
+        ("Resuming from checkpoint out/checkpoint-40", 40, False),
+        ("resumed from /data/ckpt/step-000040.pt", 40, False),
+        ("starting from scratch", 0, True),
+        ("no checkpoint found in /ckpt", 0, True),
+    ],
+)
+def test_loaded_checkpoints(line: str, loaded: int, scratch: bool) -> None:
+    progress = read(line).progress
+    assert (progress.loaded, progress.from_scratch) == (loaded, scratch)
+
+
+@pytest.mark.story("SEC-05")
+def test_a_fake_step_of_another_rank_moves_nothing() -> None:
+    reader = read("step 1 loss 3", "step 2 loss 3", "step 3 loss 3")
+    assert not reader.feed('[rank3]: {"ft": "progress", "step": 999999}', AT, "n1/output")
+    assert not reader.feed("step 999999", AT, "n2/output")
+    assert reader.feed("step 4 loss 3", AT, "n1/output")
+    assert reader.progress.step == 4
+
+
+@pytest.mark.story("SEC-05")
+def test_a_leap_in_the_drivers_own_log_needs_a_second_line() -> None:
+    reader = read("step 1", "step 2", "step 999999")
+    assert reader.progress.step == 2
+    assert reader.feed("step 3", AT, "n1/output")
+
+
+def test_a_run_that_restarts_below_us_is_seen_with_its_second_step() -> None:
+    reader = read(*[f"step {n}" for n in range(50, 60)], "step 41")
+    assert reader.progress.step == 59
+    assert reader.feed("step 42", AT, "n1/output")
+    assert reader.progress.step == 42
+
+
+def test_another_source_takes_over_when_the_driver_falls_silent() -> None:
+    reader = read("step 1", "step 2")
+    moved = [reader.feed(f"step {n}", AT, "n2/output") for n in range(3, 9)]
+    assert moved == [False, False, False, True, True, True]
+
+
+def test_a_users_pattern_overrides() -> None:
+    reader = read(
+        "update number 17 of epoch, objective 0.25",
+        "step 99",
+        pattern=r"update number (?P<step>\d+).*objective (?P<loss>[\d.]+)",
+    )
+    assert (reader.progress.step, reader.progress.loss) == (17, 0.25)
+
+
+@pytest.mark.parametrize(("pattern", "why"), [(r"step (\d+)", "no group named step"), (r"(?P<step>", "no RE2 pattern")])
+def test_a_pattern_that_cannot_be_used_says_why(pattern: str, why: str) -> None:
+    with pytest.raises(InvalidPatternError, match=why):
+        ProgressReader(pattern)
+
+
+def test_a_new_generation_forgets_the_old_one() -> None:
+    reader = read("step 5/10 loss 1.5", "saved checkpoint step 5")
+    reader.restarted()
+    progress = reader.progress
+    assert (progress.step, progress.checkpoint, progress.total, progress.phase) == (None, None, 10, "startup")
+
+
+def test_state_survives_and_a_broken_one_is_a_fresh_start() -> None:
+    lines = [f"step {n} loss {n}" for n in range(1, 6)]
+    whole, first = read(*lines, "step 6"), read(*lines)
+    again = ProgressReader.from_state(first.to_state())
+    again.feed("step 6", AT, "n1/output")
+    assert again.progress == whole.progress
+    assert ProgressReader.from_state({"progress": 5}).progress.step is None
+
+
+def test_a_loss_that_is_no_number_is_said_apart() -> None:
+    progress = read("step 1 loss 2.5", "step 2 loss nan").progress
+    assert (progress.loss, progress.diverged) == (2.5, True)
