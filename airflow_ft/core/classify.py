@@ -18,6 +18,7 @@ log it is, and a hardware line needs a second, different sign on that node befor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 from airflow_ft.core import diagnoses
 from airflow_ft.core import naming_suspects as suspects
@@ -34,7 +35,7 @@ _SURE = 0.7  # from here a signature is specific
 
 def classify(facts: Facts, signatures: Sequence[Signature] | RuleSet) -> Diagnosis:
     """Reduce the facts to one diagnosis."""
-    rules = signatures if isinstance(signatures, RuleSet) else compile_signatures(signatures)
+    rules = signatures if isinstance(signatures, RuleSet) else _compiled(tuple(signatures))
     if facts.planned_stop:
         return _planned(facts)
     reading = read_logs(facts.logs, rules)
@@ -47,6 +48,11 @@ def classify(facts: Facts, signatures: Sequence[Signature] | RuleSet) -> Diagnos
         or diagnoses.unknown(facts, reading)
     )
     return _alike_at_start(facts, reading, diagnosis)
+
+
+@lru_cache(maxsize=4)
+def _compiled(signatures: tuple[Signature, ...]) -> RuleSet:
+    return compile_signatures(signatures)
 
 
 # --- 1, 2, 3: what outweighs the logs ----------------------------------------------------------------------------

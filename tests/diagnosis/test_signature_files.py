@@ -9,7 +9,8 @@ from airflow_ft.diagnosis.signature_files import load_rules, load_signatures
 
 MINE = """
 signatures:
-  - {id: mine.a, pattern: 'out of luck', role: root, fault_class: ENV_ERROR, confidence: 0.5, says: had no luck, advice: Try.}
+  - {id: mine.a, pattern: 'out of luck', role: root, fault_class: ENV_ERROR, confidence: 0.5,
+     says: had no luck, advice: Try.}
 """
 
 
