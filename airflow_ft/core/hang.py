@@ -107,11 +107,9 @@ class HangDetector:
             self._set(hung=True, incident=state.incident + 1)
         return _verdict(self._now, silence, threshold)
 
-    def restarted(self, now: float) -> HangDetector:
-        """A new generation begins: start-up again. What was learned about the rhythm stays. Returns itself."""
-        self._pass_time(now)
+    def restarted(self) -> None:
+        """A new generation begins: start-up again. What was learned about the rhythm stays."""
         self._set(step=None, stepped=False, phase=None, silence=0.0, in_phase=0.0, hung=False)
-        return self
 
     def threshold(self) -> float:
         """Return the silence that is allowed right now, in seconds."""
@@ -131,12 +129,13 @@ class HangDetector:
         """Return what a successor needs to go on."""
         return self._now.to_record()
 
-    def from_state(self, state: object) -> HangDetector:
+    @classmethod
+    def from_state(cls, config: HangConfig | None, state: object) -> HangDetector:
         """Return a detector that goes on where the one of this state stood. A broken state is a fresh start.
 
         The time in between isn't counted.
         """
-        detector = HangDetector(self.config)
+        detector = cls(config)
         try:
             detector._now = _State.model_validate(state).model_copy(update={"last_call": None})
         except ValidationError:
