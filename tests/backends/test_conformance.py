@@ -252,6 +252,24 @@ def test_a_job_waits_for_nodes_and_runs_when_they_are_free(system: System) -> No
     play(system, story)
 
 
+@pytest.mark.story("SUB-06")
+def test_leftovers_and_siblings_are_no_hindrance(system: System) -> None:
+    """Failed attempts kept for a look, and a mapped sibling that runs: the next attempt starts, and adopts none."""
+
+    async def story(it: System) -> None:
+        for attempt in range(2):
+            ref = await it.submit("sh", "-c", "exit 1", attempt=attempt, hold=0)
+            await it.until(ref, JobState.ENDED)
+        sibling = it.submission(2, name=f"{CHAIN}-m1-a2", chain_id=f"{CHAIN}-m1")
+        other = await it.backend.submit(it.job("sleep", "100"), sibling)
+        ref = await it.submit("sh", "-c", PRINT, attempt=2)
+        assert (await it.until(ref, JobState.ENDED)).code == 0
+        assert it.runs() == 1
+        assert (await it.backend.observe(other)).state is JobState.RUNNING
+
+    play(system, story)
+
+
 @pytest.mark.story("SUB-07")
 def test_attempts_leave_the_job_as_it_was(system: System) -> None:
     """What differs is the submission, never the job."""

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import json
 import os
 import signal
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -13,7 +15,7 @@ from typing import Any
 import pytest
 
 from airflow_ft.agent import processes
-from airflow_ft.backends.base import CancelIncompleteError, CancelledJobError, JobState, Order
+from airflow_ft.backends.base import CancelIncompleteError, CancelledJobError, JobState, Order, UnreachableError
 from airflow_ft.backends.local import cancel, inventory, survey
 from airflow_ft.backends.local.folder import JobFolder
 from tests.backends.conformance import LocalSystem, eventually
@@ -36,6 +38,15 @@ async def up(local: LocalSystem, count: int) -> None:
         return local.runs("up") == count
 
     await eventually(look, f"{count} are up")
+
+
+async def quiet(local: LocalSystem, ref: Any) -> None:
+    """Wait until the agent has drawn its last breath."""
+
+    async def look() -> bool:
+        return local.processes(ref) == []
+
+    await eventually(look, "nothing is left")
 
 
 async def agent_dies(local: LocalSystem, ref: Any) -> None:
@@ -93,6 +104,7 @@ def test_a_report_speaks_for_an_agent_that_could_not_write_its_state(local: Loca
     async def story() -> None:
         ref = await local.submit("sh", "-c", "true")
         await local.until(ref, JobState.ENDED)
+        await quiet(local, ref)
         path = state_path(local, ref)
         path.write_text(json.dumps({**state(local, ref), "phase": "running", "code": None}))
         seen = await local.backend.observe(ref)
@@ -165,6 +177,52 @@ def test_a_cancel_that_can_not_finish_says_so(local: LocalSystem, monkeypatch: p
             await local.submit("sh", "-c", TREE)
         await local.backend.cancel(ref, 0)
         assert local.processes(ref) == []
+
+    asyncio.run(story())
+
+
+def test_an_agent_in_another_container_is_unreachable_and_not_gone(local: LocalSystem) -> None:
+    """Its lock says that it lives, though no process of it can be seen; a cancel is owed."""
+
+    async def story() -> None:
+        ref = await local.submit("sh", "-c", TREE)
+        await up(local, 2)
+        processes.kill_tree(local.processes(ref))
+        with open(state_path(local, ref).with_name("agent.lock")) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            with pytest.raises(UnreachableError, match="another container"):
+                await local.backend.observe(ref)
+            with pytest.raises(CancelIncompleteError, match="can't reach"):
+                await local.backend.cancel(ref, 0)
+        await local.backend.cancel(ref, 0)
+
+    asyncio.run(story())
+
+
+def test_a_stopped_rank_is_named_as_stopped(local: LocalSystem) -> None:
+    """It can't dump its stack, and that says enough."""
+
+    async def story() -> None:
+        code = "import os, time; os.system('echo up >> up'); time.sleep(1000)"
+        ref = await local.submit(sys.executable, "-c", code, env={"RANK": "5"})
+        await up(local, 1)
+        child = state(local, ref)["child"]
+        os.kill(child, signal.SIGSTOP)
+        groups = await local.backend.dump_stacks(ref)
+        assert [(group.pids, group.ranks, group.stopped) for group in groups] == [((child,), (5,), True)]
+
+    asyncio.run(story())
+
+
+def test_a_dead_agent_does_not_hide_the_stacks(local: LocalSystem) -> None:
+    """The archive finds the orphans itself."""
+
+    async def story() -> None:
+        code = "import os, time\ndef lonely():\n    os.system('echo up >> up')\n    time.sleep(1000)\nlonely()"
+        ref = await local.submit(sys.executable, "-c", code)
+        await up(local, 1)
+        await agent_dies(local, ref)
+        assert any("lonely" in group.stack for group in await local.backend.dump_stacks(ref))
 
     asyncio.run(story())
 

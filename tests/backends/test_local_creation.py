@@ -161,6 +161,22 @@ def test_a_frozen_launcher_starts_nothing_late(
     assert local.processes(ref) == []
 
 
+@pytest.mark.story("SUB-03")
+def test_a_submission_that_failed_may_have_worked(local: LocalSystem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says "we could not see"; the next call finds the job."""
+
+    def fail(*_: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(launch, "launch", fail)
+        with pytest.raises(UnreachableError, match="No space left"):
+            submit(local)
+    ended_well(local, submit(local), runs=1)
+    assert len(os.listdir(os.path.join(local.root, "jobs"))) == 1
+
+
+@pytest.mark.story("WAT-02")
 def test_a_broken_folder_is_unreachable_never_gone(local: LocalSystem) -> None:
     """Garbage and half-written files say nothing about the job."""
     ref = submit(local, "sleep 100")

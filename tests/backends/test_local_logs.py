@@ -89,6 +89,18 @@ def test_a_chatty_node_does_not_hide_the_others(folder: JobFolder) -> None:
     assert [(source, len(data)) for source, data, _ in seen] == [("n1/output", 50), ("n2/output", 5)]
 
 
+@pytest.mark.story("SEC-05")
+def test_a_line_of_five_megabytes_is_read_in_bounded_pieces(folder: JobFolder) -> None:
+    """Nobody holds more of it than the limit."""
+    output(folder).write_bytes(b"x" * 5_000_000)
+    reader, total = Reader(folder), 0
+    while chunks := reader.read(limit=200_000):
+        assert sum(len(data) for _, data, _ in chunks) <= 200_000
+        total += sum(len(data) for _, data, _ in chunks)
+    assert total == 5_000_000
+    assert [len(tail.data) for tail in logs.tails(folder, 1000)] == [1000]
+
+
 def test_tails_have_the_newest_file_of_every_rank(folder: JobFolder) -> None:
     """Of the last generation only."""
     for age, (generation, text) in enumerate([("g1", b"new"), ("g0", b"old")]):

@@ -75,3 +75,8 @@ async def _kill_all(folder: JobFolder, identity: Identity) -> None:
         else:
             quiet = 0
             await asyncio.to_thread(processes.kill_tree, list(left), ROUND_SECONDS)
+    hidden = [node for node in survey.nodes_started(folder) if survey.agent_is_hidden(folder.node(node))]
+    if hidden:
+        raise CancelIncompleteError(
+            f"{identity.name}: the agents of {', '.join(hidden)} live where we can't reach them"
+        )

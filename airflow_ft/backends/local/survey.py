@@ -7,6 +7,7 @@ nothing of it is alive and nothing will be started any more.
 
 from __future__ import annotations
 
+import fcntl
 import os
 from contextlib import suppress
 from typing import Any, NamedTuple
@@ -46,6 +47,8 @@ def look(folder: JobFolder, identity: Identity, node: str) -> NodeLife:
     state = _final(folder.node(node), _read_state(folder.node(node)) or state)
     if state.get("phase") == "ended":
         return NodeLife(state)
+    if agent_is_hidden(folder.node(node)):
+        raise UnreachableError(f"the agent of {node} lives where we can't see it: in another container?")
     alive = processes.is_alive(state.get("child"), state.get("child_start")) or bool(marked(identity, node))
     return NodeLife(state, command=alive)
 
@@ -64,6 +67,23 @@ def everything(folder: JobFolder, identity: Identity, node: str | None = None) -
     tree = roots.union(*(processes.descendants(pid) for pid in roots)) - _ourselves()
     found = {pid: processes.stat(pid) for pid in tree}
     return {pid: stat.start_ticks for pid, stat in found.items() if stat is not None and not stat.dead}
+
+
+def agent_is_hidden(directory: str) -> bool:
+    """Whether a living agent holds the folder's lock. Asked where no agent is to be seen: then it has another /proc."""
+    try:
+        lock = os.open(os.path.join(directory, "agent.lock"), os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:  # a file system without locks: nothing is known
+        return False
+    finally:
+        os.close(lock)
+    return False
 
 
 def nodes_started(folder: JobFolder) -> list[str]:
