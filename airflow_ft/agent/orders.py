@@ -64,20 +64,17 @@ def give(
     """
     wanted = {"action": action, "generation": generation, "attempt": attempt, "incarnation": incarnation}
     wanted.update(digest=digest, by=by, note=note, version=state.VERSION, at=time.time())
-    folder = os.path.join(directory, "orders")
-    path = os.path.join(folder, _name(action, generation))
+    path = os.path.join(directory, "orders", _name(action, generation))
     why = _malformed(wanted) or _unfit(state.read_state(directory), wanted)
     if why:
         return OrderResult("refused", why, generation, (read(path) or {}).get("note"))
-    existing = read(path)
-    if existing is None and not os.path.lexists(path):
-        why = _stale(directory, folder, wanted)
-        if why:
+    if not os.path.lexists(path):
+        why = _stale(directory, wanted)
+        if why is None and _create(path, wanted):
+            return _confirm(directory, wanted)
+        if why and not os.path.lexists(path):  # else a twin was quicker, and the agent quicker still
             return OrderResult("refused", why, generation)
-        if _create(path, wanted):
-            return _confirm(directory, folder, wanted)
-        existing = read(path)
-    return _compare(existing, wanted)
+    return _compare(read(path), wanted)  # it exists, whole: read it only now
 
 
 def read(path: str) -> dict[str, Any] | None:
@@ -153,7 +150,7 @@ def _unfit(found: dict[str, Any] | None, wanted: dict[str, Any]) -> str | None:
     return None
 
 
-def _stale(directory: str, folder: str, wanted: dict[str, Any]) -> str | None:
+def _stale(directory: str, wanted: dict[str, Any]) -> str | None:
     """Why a number that nobody used yet can't be used any more."""
     last = highest(directory, stacks=wanted["action"] == "stacks")
     if last > wanted["generation"]:
@@ -207,7 +204,7 @@ def _compare(existing: dict[str, Any] | None, wanted: dict[str, Any]) -> OrderRe
     return OrderResult("already", "given before, by %s" % (existing.get("by") or "?"), number, existing.get("note"))
 
 
-def _confirm(directory: str, folder: str, wanted: dict[str, Any]) -> OrderResult:
+def _confirm(directory: str, wanted: dict[str, Any]) -> OrderResult:
     """We created the order; make sure that the agent didn't end, or jump beyond it, in the same instant."""
     number, note = wanted["generation"], wanted["note"]
     if wanted["action"] == "stacks":

@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from pathlib import Path
 
+import pytest
 from conftest import AgentStarter, wait_for
 
 from airflow_ft.agent import orders, state
@@ -110,9 +111,25 @@ def test_stale_foreign_and_differing_orders_are_refused(start: AgentStarter) -> 
     assert agent.state["generation"] == 1
 
 
-def test_exit_codes_tell_accepted_already_refused(start: AgentStarter, any_python: str) -> None:
+def test_twin_that_is_quicker_than_our_look_makes_ours_already(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between our looks a twin creates the order and the agent obeys it: ours is `already`."""
+    (tmp_path / "orders").mkdir()
+    lives = dict(state.fresh("a", None, 0, {}), phase="running")
+    state.write_atomic(str(tmp_path / "state.json"), lives)
+    real = orders._stale
+
+    def twin_first(directory: str, wanted: dict[str, object]) -> str | None:
+        state.write_atomic(str(tmp_path / "orders" / "1"), {"action": "restart", "digest": "d"})
+        state.write_atomic(str(tmp_path / "state.json"), dict(lives, generation=1, order=1))
+        return real(directory, wanted)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(orders, "_stale", twin_first)
+    assert orders.give(str(tmp_path), "restart", 1, digest="d").result == "already"
+
+
+def test_exit_codes_tell_accepted_already_refused(start: AgentStarter) -> None:
     """0, 3 and 4, with one line of JSON on stdout."""
-    agent = start("sh", "-c", "exit 3", python=any_python)
+    agent = start("sh", "-c", "exit 3")
     agent.wait_phase("held")
     assert agent.order("restart", "--generation", "1")[0] == 0
     agent.wait_phase("held", 1)

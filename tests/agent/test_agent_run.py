@@ -196,11 +196,11 @@ def test_second_agent_in_a_folder_refuses_and_runs_nothing(start: AgentStarter, 
     assert first.state == before
 
 
-def test_tombstone_prevents_the_start(start: AgentStarter, tmp_path: Path, any_python: str) -> None:
+def test_tombstone_prevents_the_start(start: AgentStarter, tmp_path: Path) -> None:
     """A cancelled job doesn't start, however late its agent comes."""
     tombstone = tmp_path / "cancelled"
     tombstone.touch()
-    agent = start("touch", str(tmp_path / "ran"), options=("--unless-exists", str(tombstone)), python=any_python)
+    agent = start("touch", str(tmp_path / "ran"), options=("--unless-exists", str(tombstone)))
     assert agent.end() == 76
     assert not (tmp_path / "ran").exists()
 
