@@ -17,7 +17,8 @@ RUN_3 = ("sh", "-c", "echo ran; exit 3")
 def broken(sabotage: str) -> list[str]:
     """Words that start an agent (not the zipapp, the same code) in which something fails."""
     root = str(Path(__file__).resolve().parents[2])
-    code = f"import sys; sys.path.insert(0, {root!r})\nfrom airflow_ft.agent import cli, helpers, orders, state, supervisor\n"
+    code = f"import sys; sys.path.insert(0, {root!r})\n"
+    code += "from airflow_ft.agent import cli, helpers, orders, state, supervisor\n"
     code += "def boom(*_, **__): raise RuntimeError('sabotage')\n"
     return [sys.executable, "-ISc", f"{code}{sabotage}\nsys.exit(cli.main())"]
 
