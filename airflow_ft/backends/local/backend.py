@@ -78,7 +78,8 @@ class LocalBackend:
     async def evidence(self, ref: JobRef) -> Sequence[Evidence]:
         """Return what this machine knows: lost nodes, exit codes, unkillable processes, full disks."""
         seen = await self.observe(ref)
-        return await _in_thread(facts.evidence, _folder(ref), seen)
+        identity, _ = await _in_thread(_known, ref)
+        return await _in_thread(facts.evidence, _folder(ref), seen, identity.folders if identity else ())
 
     async def pool(self, ref_or_job: JobRef | TrainingJob) -> PoolView:
         """Return the nodes in service."""

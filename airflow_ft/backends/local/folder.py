@@ -39,6 +39,7 @@ class Identity(Record):
     pool_nodes: int
     excluded_nodes: tuple[str, ...] = ()
     resume_from: str = ""
+    folders: tuple[str, ...] = ()  # where the job writes: their disks matter
     hold: float
     grace: float
 

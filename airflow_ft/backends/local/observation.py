@@ -82,7 +82,8 @@ def report(folder: JobFolder, identity: Identity, node: str, closed: bool) -> No
         node=node,
         state=state,
         generation=_int(said.get("generation")) or 0,
-        code=_int(said.get("code")),
+        # While an order is carried out the state still has the code of the generation before.
+        code=None if state in (JobState.RUNNING, JobState.STARTING) else _int(said.get("code")),
         term=said.get("term") is True,
         lost=lost is not None,
         lost_why=lost or "",
