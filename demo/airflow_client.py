@@ -46,7 +46,15 @@ class AirflowClient:
 
     def request(self, method: str, path: str, *, body: Any = None, **query: Any) -> Any:
         """Send a request to a path below `/api/v2` and return its JSON (None if there is none)."""
-        path = f"/api/v2/{path.lstrip('/')}"
+        return self._request(method, f"/api/v2/{path.lstrip('/')}", body, query)
+
+    def retry_chain(self, dag_id: str, run_id: str, task_id: str, map_index: int = UNMAPPED) -> Json:
+        """The retry chain of a task instance, from the plugin of airflow_ft."""
+        query: Json = {"run_id": run_id, "task_id": task_id, "map_index": map_index, "format": "json"}
+        found: Json = self._request("GET", f"/fault-tolerance/chain/{_q(dag_id)}", None, query)
+        return found
+
+    def _request(self, method: str, path: str, body: Any, query: Json) -> Any:
         response = self._send(method, path, body, query)
         if response.status_code == 401:  # no token yet, or the api-server has new secrets
             self._log_in()

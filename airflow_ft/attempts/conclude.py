@@ -27,15 +27,19 @@ from airflow_ft.backends.base import (
 )
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import Debt, Incident
-from airflow_ft.core.classify import Facts, classify
-from airflow_ft.core.decide import Situation, decide, past_fault
+from airflow_ft.core.classify import classify
+from airflow_ft.core.decide import decide, past_fault
 from airflow_ft.core.decisions import Action, Decision
+from airflow_ft.core.facts import Facts
 from airflow_ft.core.faults import Diagnosis, FaultClass, Retry
 from airflow_ft.core.hang import HangVerdict
-from airflow_ft.core.policy import FaultTolerancePolicy, read_policy
+from airflow_ft.core.policy import FaultTolerancePolicy
+from airflow_ft.core.policy_record import read_policy
 from airflow_ft.core.records import UnreadableRecordError
-from airflow_ft.core.rules import Signature
+from airflow_ft.core.rules import RuleSet
 from airflow_ft.core.sanitise import sanitise
+from airflow_ft.core.situation import Situation
+from airflow_ft.core.slimming import slimmed
 from airflow_ft.core.story import fault_sentence
 from airflow_ft.diagnosis.gather import gather
 from airflow_ft.diagnosis.redaction import redacted
@@ -60,12 +64,14 @@ class Concluder:
     backend: Backend
     desk: Desk
     sight: Sight
-    signatures: Sequence[Signature]
+    rules: RuleSet
     secrets: Sequence[str] = ()  # known values that must not be stored; never stored themselves
 
-    async def conclude(self, seen: Observation, verdict: HangVerdict | None, known: Sequence[Incident]) -> Incident:
+    async def conclude(
+        self, seen: Observation, verdict: HangVerdict | None, known: Sequence[Incident], detected_at: datetime
+    ) -> Incident:
         """Diagnose and decide about generation ``seen.generation``. Nothing is killed yet."""
-        written = await self._written(seen)
+        written = await self._published(seen) or _echoed(seen)
         if written is not None:
             self.desk.say(f"A decision on generation {seen.generation} is written already; it is carried out again.")
             return written
@@ -77,7 +83,7 @@ class Concluder:
         incident = Incident(
             attempt=self.order.ref.attempt,
             generation=seen.generation,
-            detected_at=seen.at,
+            detected_at=detected_at,
             began_at=_began(seen),
             diagnosis=diagnosis,
             decision=decision,
@@ -96,7 +102,7 @@ class Concluder:
             stacks = await self._stacks() if verdict is not None else []
             facts = await self._facts(seen, verdict, stacks)
             reach("conclude.gathered")
-            diagnosis = await asyncio.to_thread(classify, facts, self.signatures)
+            diagnosis = await asyncio.to_thread(classify, facts, self.rules)
             return redacted(diagnosis, self.secrets)
         except BackendError:
             raise  # nothing was seen: the watch goes on and looks again
@@ -118,7 +124,12 @@ class Concluder:
         gathered = await gather(self.backend, self.order.ref)
         planned = next((node for node in seen.nodes if node.term and not node.lost), None)
         first_end = min((n.exited_at for n in seen.nodes if n.exited_at), default=None)
-        if planned is not None and planned.exited_at is not None and first_end is not None and planned.exited_at > first_end:
+        if (
+            planned is not None
+            and planned.exited_at is not None
+            and first_end is not None
+            and planned.exited_at > first_end
+        ):
             planned = None  # TERM on other nodes after the first abnormal end is clean-up, not a disruption
         began = min((n.spawned_at for n in seen.nodes if n.spawned_at), default=None)
         return Facts(
@@ -127,10 +138,13 @@ class Concluder:
             nodes=tuple(node.node for node in seen.nodes),
             hang=verdict,
             stacks=tuple(stacks),
-            planned_stop="the platform asked the job to stop (TERM)" if planned is not None else None,
+            planned_stop="stopped by airflow_ft"
+            if seen.cancelled
+            else "asked to stop (TERM)"
+            if planned is not None
+            else "",
             first_step_seen=self.sight.progress.step is not None,
             seconds_since_start=(seen.at - began).total_seconds() if began else None,
-            gone=seen.state is JobState.GONE,
         )
 
     async def _situation(
@@ -165,20 +179,15 @@ class Concluder:
 
     # --- a decision that is written already ----------------------------------------------------------------------
 
-    async def _written(self, seen: Observation) -> Incident | None:
+    async def _published(self, seen: Observation) -> Incident | None:
         try:
             value = await asyncio.wait_for(self.desk.recall(ORDER_KEY), PUBLISH_SECONDS)
         except Exception as error:  # noqa: BLE001 - a supervisor's border: Airflow may be down, the agents' echo remains
             self.desk.say(f"The try's XComs can't be read: {error!r}", warning=True)
             return None
-        if value is None:
-            return None
-        try:
-            incident = Incident.from_record(value)
-        except UnreadableRecordError:
-            return None
-        mine = incident.attempt == self.order.ref.attempt and incident.generation == seen.generation
-        return incident if mine and incident.decision.action is Action.RESTART_IN_PLACE else None
+        incident = _incident(value)
+        mine = incident is not None and incident.attempt == self.order.ref.attempt
+        return incident if mine and incident is not None and incident.generation == seen.generation else None
 
     # --- acting --------------------------------------------------------------------------------------------------
 
@@ -209,11 +218,9 @@ class Concluder:
             self.desk.say(f"The decision could not be published ({error!r}); the order carries it.", warning=True)
 
     def _note(self, incident: Incident) -> dict[str, object]:
-        diagnosis = incident.diagnosis.but(evidence=incident.diagnosis.evidence[:1])
-        slim = incident.but(diagnosis=diagnosis, decision=incident.decision.but(considered=()))
+        (slim,) = slimmed((incident.but(decision=incident.decision.but(considered=())),), NOTE_BYTES - 200)
         note = sanitise(slim.to_record(), NOTE_BYTES)
-        assert isinstance(note, dict)
-        return note
+        return dict(note) if isinstance(note, dict) else {}
 
     async def stop(self, incident: Incident | None) -> Debt | None:
         """Let go of the job: nothing holds a GPU once the decision is known. Returns a debt if that isn't possible."""
@@ -222,14 +229,29 @@ class Concluder:
         limit = self.policy.grace_seconds + CANCEL_MARGIN_SECONDS
         try:
             if incident is not None:
-                await limited(self.backend.release(ref), ACT_SECONDS, "releasing the nodes")
+                await self._release(incident)
             await limited(self.backend.cancel(ref, self.policy.grace_seconds), limit, "stopping the job")
         except BackendError as error:
-            self.desk.say(f"The job could not be stopped yet: {error} It is owed; the next try sees to it.", warning=True)
+            self.desk.say(
+                f"The job could not be stopped yet: {error} It is owed; the next try sees to it.", warning=True
+            )
             return Debt(ref=ref, since=self.desk.now(), why=str(error)[:300])
         finally:
             reach("conclude.after_stop")
         return None
+
+    async def _release(self, incident: Incident) -> None:
+        """Make the decision stick: a node that obeys another decision refuses, and then nothing may be killed."""
+        note = self._note(incident)
+        await self._publish(note)
+        reach("conclude.written")
+        digest = incident.decision.digest()
+        order = Order(
+            generation=incident.generation + 1, digest=digest, note=note, by=f"try {self.order.info.try_number}"
+        )
+        refused = await limited(self.backend.release(self.order.ref, order), ACT_SECONDS, "releasing the nodes")
+        if refused:
+            raise VoidDecisionError(f"release refused by {', '.join(refused)}")
 
 
 async def cancel_for_person(order: WatchOrder, desk: Desk) -> None:
@@ -255,6 +277,19 @@ def stop_decision(reason: str, order: WatchOrder, last: Decision | None) -> Deci
     return Decision(action=Action.FAIL, reason=reason, ledger=ledger, excluded_nodes=excluded)
 
 
+def _incident(value: object) -> Incident | None:
+    try:
+        return Incident.from_record(value) if value else None
+    except UnreadableRecordError:
+        return None
+
+
+def _echoed(seen: Observation) -> Incident | None:
+    """Return the decision that an agent echoes about the generation that failed, if there is one."""
+    echoes = (_incident(node.note) for node in seen.nodes)
+    return next((i for i in echoes if i is not None and i.generation == seen.generation), None)
+
+
 def _began(seen: Observation) -> datetime | None:
-    signs = [n.first_sign_at or n.exited_at for n in seen.nodes if n.first_sign_at or n.exited_at]
-    return min(signs, default=None)
+    signs = [n.first_sign_at or n.exited_at for n in seen.nodes]
+    return min((at for at in signs if at is not None), default=None)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Protocol
 
-from pydantic import AwareDatetime, JsonValue
+from pydantic import AwareDatetime, Field, JsonValue
 
 from airflow_ft.core.chain import Attempt, Debt, Incident, JobRef, Outcome, PastFault
 from airflow_ft.core.ledger import Ledger, Run
@@ -71,7 +71,7 @@ class WatchOrder(Record):
     info: TryInfo
     ref: JobRef
     segment: int = 0
-    policy: dict[str, JsonValue] = {}
+    policy: dict[str, JsonValue] = Field(default_factory=dict)
     ledger: Ledger = Ledger()
     faults: tuple[PastFault, ...] = ()
     excluded_nodes: tuple[str, ...] = ()

@@ -70,7 +70,9 @@ def taken(chain: Chain, attempt: Attempt, notices: tuple[Notice, ...] = ()) -> C
         chain = with_event(chain, notice.at, notice.kind, notice.text, attempt.number)
     for incident in attempt.incidents:
         stops = incident.decision.action is Action.FAIL
-        chain = with_event(chain, incident.detected_at, STOPPED if stops else FAULT, fault_sentence(incident), attempt.number)
+        chain = with_event(
+            chain, incident.detected_at, STOPPED if stops else FAULT, fault_sentence(incident), attempt.number
+        )
     if outcome is not None and outcome.end is End.SUCCEEDED:
         chain = with_event(chain, at, SUCCEEDED, outcome_sentence(attempt), attempt.number)
     seen = [p for p in (attempt.progress, *(i.progress for i in attempt.incidents)) if p is not None]

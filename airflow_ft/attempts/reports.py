@@ -42,7 +42,9 @@ class Reporter:
         if seen is not None and seen.state.value != self._state:
             self._state = seen.state.value
             where = ", ".join(node.node for node in seen.nodes)
-            self._desk.say(f"Job {self._ref.name} is {self._state}{f' on {where}' if where else ''}. {seen.reason}".strip())
+            self._desk.say(
+                f"Job {self._ref.name} is {self._state}{f' on {where}' if where else ''}. {seen.reason}".strip()
+            )
             self._line_at = now
         elif self._line_at is None or now - self._line_at >= LINE_EVERY:
             self._desk.say(progress_line(sight))
@@ -50,7 +52,9 @@ class Reporter:
         if self._published_at is None or now - self._published_at >= PUBLISH_EVERY:
             await self._publish(seen, sight, state, now)
 
-    async def _publish(self, seen: Observation | None, sight: Sight, state: dict[str, JsonValue], now: datetime) -> None:
+    async def _publish(
+        self, seen: Observation | None, sight: Sight, state: dict[str, JsonValue], now: datetime
+    ) -> None:
         value = sanitise(
             {
                 "attempt": self._ref.attempt,

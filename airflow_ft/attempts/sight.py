@@ -28,7 +28,9 @@ class Sight:
         self._now = now
         self._lines: dict[str, LineReader] = {}
         self._reader = ProgressReader(pattern=order.progress_pattern)
-        self._hang = HangDetector(hang_config(policy))
+        self._pattern = order.progress_pattern
+        self._config = hang_config(policy)
+        self._hang = HangDetector(self._config)
         self._highest = order.highest_step
         self._beyond_since: datetime | None = None
         self._generation_since = now()
@@ -102,7 +104,7 @@ class Sight:
         self._beyond_since = None
         self._generation_since = self._now()
         self._reader.restarted()
-        self._hang = self._hang.restarted(self._now().timestamp())
+        self._hang.restarted()
 
     # --- saved state ---------------------------------------------------------------------------------------------
 
@@ -122,8 +124,8 @@ class Sight:
         """Take up saved state. Raises ``ValueError``, ``KeyError`` or ``TypeError`` if it can't be read."""
         cursors, recovery = state["cursors"], state["recovery"]
         assert isinstance(cursors, dict)
-        self._reader = ProgressReader.from_state(state["reader"])
-        self._hang = self._hang.from_state(state["hang"])
+        self._reader = ProgressReader.from_state(state["reader"], self._pattern)
+        self._hang = HangDetector.from_state(self._config, state["hang"])
         self.recovery = Recovery.from_record(recovery) if recovery else None
         self.loaded_checkpoint, self._highest = state["loaded"], state["highest"]  # type: ignore[assignment]
         self._generation_since = datetime.fromisoformat(str(state["since"]))

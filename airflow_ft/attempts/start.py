@@ -160,7 +160,7 @@ class Starter:
         if attempt.ref is not None:
             await self._gone(attempt.ref, f"attempt {attempt.number}")
         else:
-            call = self.backend.fence(attempt.name, attempt.name.rpartition("-a")[0])
+            call = self.backend.fence(attempt.name, attempt.name.rpartition("-a")[0], self.job)
             await self._or_later(call, self._cancel_limit(), f"fencing {attempt.name}")
         reach("start.after_fence")
 
@@ -214,7 +214,9 @@ class Starter:
             except (ForeignJobError, CancelledJobError) as error:
                 self.say(f"The name {attempt.name} can't be used: {error} The next number is taken.")
                 chain = self._given_up(chain, attempt, str(error))
-        raise TryAgainLaterError(f"{NAMES_TRIED} names of chain {chain.chain_id} are taken by other jobs.", LATER_SECONDS)
+        raise TryAgainLaterError(
+            f"{NAMES_TRIED} names of chain {chain.chain_id} are taken by other jobs.", LATER_SECONDS
+        )
 
     def _intended(self, chain: Chain) -> tuple[Chain, Attempt]:
         attempt = Attempt(
@@ -269,7 +271,9 @@ class Starter:
             except UnreachableError as error:
                 self.say(f"Submitting {submission.name}: {error} It may have worked; it is looked up.")
                 if not left:
-                    raise TryAgainLaterError(f"{submission.name} could not be submitted: {error}", LATER_SECONDS) from error
+                    raise TryAgainLaterError(
+                        f"{submission.name} could not be submitted: {error}", LATER_SECONDS
+                    ) from error
         raise AssertionError("unreachable")
 
     def _unless_killed(self) -> None:
@@ -293,7 +297,9 @@ class Starter:
         diagnosis = Diagnosis(
             fault_class=FaultClass.ENV_ERROR, text=message, confidence=1.0, retry=Retry.USELESS, advice=advice
         )
-        decision = Decision(action=Action.FAIL, reason=message, ledger=chain.ledger, excluded_nodes=chain.excluded_nodes)
+        decision = Decision(
+            action=Action.FAIL, reason=message, ledger=chain.ledger, excluded_nodes=chain.excluded_nodes
+        )
         incident = Incident(attempt=attempt.number, detected_at=now, diagnosis=diagnosis, decision=decision)
         conclusion = Conclusion(
             chain_id=chain.chain_id,

@@ -10,13 +10,15 @@ Records stay below 16 kB each: a chain of 128 attempts must not grow a value tha
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable
+from typing import TypeVar
 
-from airflow_ft.attempts.ports import KeyValueStore
-from airflow_ft.core.chain import Attempt, AttemptState, Chain, Incident
+from airflow_ft.attempts.ports import Conclusion, KeyValueStore
+from airflow_ft.core.chain import Attempt, AttemptState, Chain
 from airflow_ft.core.records import UnreadableRecordError
-from airflow_ft.core.sanitise import sanitise
+from airflow_ft.core.sanitise import sanitise, size_of
+from airflow_ft.core.slimming import slimmed
+
+R = TypeVar("R", Attempt, Conclusion)
 
 CHAIN_KEY = "ft/chain"
 LIMIT_BYTES = 16_000
@@ -60,27 +62,7 @@ class ChainStore:
         return attempt if attempt is not None and attempt.state is AttemptState.CONCLUDED else None
 
 
-def fitted(attempt: Attempt, limit: int = LIMIT_BYTES - 500) -> Attempt:
-    """Return the attempt with as much evidence as fits: the last incident keeps its own longest."""
-    for slim in (_without_evidence, _without_rules, _without_texts):
-        for index in range(len(attempt.incidents)):
-            if len(json.dumps(attempt.to_record())) <= limit:
-                return attempt
-            incidents = list(attempt.incidents)
-            incidents[index] = slim(incidents[index])
-            attempt = attempt.but(incidents=tuple(incidents))
-    return attempt
-
-
-def _without_evidence(incident: Incident) -> Incident:
-    return incident.but(diagnosis=incident.diagnosis.but(evidence=incident.diagnosis.evidence[:2]))
-
-
-def _without_rules(incident: Incident) -> Incident:
-    return incident.but(decision=incident.decision.but(considered=()), diagnosis=incident.diagnosis.but(evidence=()))
-
-
-def _without_texts(incident: Incident) -> Incident:
-    cut: Callable[[str], str] = lambda text: text[:160]  # noqa: E731
-    diagnosis = incident.diagnosis.but(text=cut(incident.diagnosis.text), advice=cut(incident.diagnosis.advice), root=None)
-    return incident.but(diagnosis=diagnosis, decision=incident.decision.but(reason=cut(incident.decision.reason)))
+def fitted(record: R, limit_bytes: int = LIMIT_BYTES - 500) -> R:
+    """Return an attempt or a conclusion whose incidents are small enough for the record to fit."""
+    rest = size_of(record.but(incidents=()).to_record())
+    return record.but(incidents=slimmed(record.incidents, max(0, limit_bytes - rest)))

@@ -24,16 +24,17 @@ from airflow_ft.attempts.ports import Conclusion, Desk, Notice, WatchOrder
 from airflow_ft.attempts.pulse import Pulse
 from airflow_ft.attempts.reports import STATE_KEY, Reporter
 from airflow_ft.attempts.sight import Sight
-from airflow_ft.backends.base import Backend, BackendError, JobState, Observation
+from airflow_ft.backends.base import PERSON, Backend, BackendError, JobState, Observation
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import End, Incident, Outcome
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import Diagnosis, FaultClass
 from airflow_ft.core.hang import HangVerdict
-from airflow_ft.core.policy import FaultTolerancePolicy, read_policy
+from airflow_ft.core.policy import FaultTolerancePolicy
+from airflow_ft.core.policy_record import read_policy
 from airflow_ft.core.records import UnreadableRecordError
-from airflow_ft.core.rules import Signature
-from airflow_ft.diagnosis.signature_files import load_signatures
+from airflow_ft.core.rules import RuleSet
+from airflow_ft.diagnosis.signature_files import load_rules
 
 READ_BYTES = 4_000_000  # of new log a turn
 NOTICES_KEPT = 20
@@ -50,12 +51,12 @@ class Watch:
         policy: FaultTolerancePolicy,
         backend: Backend,
         desk: Desk,
-        signatures: Sequence[Signature],
+        rules: RuleSet,
         secrets: Sequence[str] = (),
     ) -> None:
         self._order, self._policy, self._backend, self._desk = order, policy, backend, desk
         self._sight = Sight(order, policy, desk.now)
-        self._concluder = Concluder(order, policy, backend, desk, self._sight, signatures, secrets)
+        self._concluder = Concluder(order, policy, backend, desk, self._sight, rules, secrets)
         self._reporter = Reporter(desk, order.ref)
         self._incidents: list[Incident] = list(order.incidents)
         self._recovery = order.recovery
@@ -126,7 +127,9 @@ class Watch:
         if said is None or (now - said).total_seconds() >= UNREACHABLE_SAID_EVERY_SECONDS:
             step = self._sight.progress.step
             self._unreachable_said = now
-            self._desk.say(f"Can't be reached since {self._unreachable_since:%H:%M:%S}, last seen step {step}.", warning=True)
+            self._desk.say(
+                f"Can't be reached since {self._unreachable_since:%H:%M:%S}, last seen step {step}.", warning=True
+            )
 
     async def _survived(self, error: Exception) -> None:
         self._errors += 1
@@ -151,7 +154,9 @@ class Watch:
                 self._sight.take_up(saved["sight"])
                 self._desk.say("Going on with the watch that another process began.")
         except Exception as error:  # noqa: BLE001 - a supervisor's border: the log is read from its beginning instead
-            self._desk.say(f"The saved state of the watch can't be used ({error!r}); reading the log from its beginning.")
+            self._desk.say(
+                f"The saved state of the watch can't be used ({error!r}); reading the log from its beginning."
+            )
 
     def _learn(self, seen: Observation) -> None:
         """Learn of restarts in place that another process has ordered: the agents echo the decision."""
@@ -164,7 +169,11 @@ class Watch:
                     incident = Incident.from_record(node.note)
                 except UnreadableRecordError:
                     continue
-                self._desk.say(f"Generation {seen.generation} was ordered by another process; its decision is taken over.")
+                if incident.decision.generation != seen.generation:
+                    continue
+                self._desk.say(
+                    f"Generation {seen.generation} was ordered by another process; its decision is taken over."
+                )
                 self._incidents.append(incident.but(ordered_at=incident.ordered_at or seen.at))
                 self._sight.restarted()
                 return
@@ -175,7 +184,7 @@ class Watch:
         if self._order.deadline is not None and self._desk.now() >= self._order.deadline:
             return await self._time_is_up(seen)
         if seen.cancelled:
-            return self._cancelled(seen)
+            return await self._cancelled(seen, pulse)
         if seen.state is JobState.ENDED and seen.code == 0 and not any(node.term for node in seen.nodes):
             return self._succeeded(seen)
         if seen.state in (JobState.ENDED, JobState.GONE):
@@ -183,12 +192,12 @@ class Watch:
         if seen.state is JobState.HELD or any(node.lost for node in seen.nodes):
             await self._desk.sleep(self._policy.settle_seconds)
             await self._read()
-            return await self._fault(await self._look(), None, pulse)
+            return await self._fault(await self._look(), None, pulse, detected_at=seen.at)
         verdict = self._hang_verdict(seen)
         return await self._fault(seen, verdict, pulse) if verdict is not None else None
 
     def _hang_verdict(self, seen: Observation) -> HangVerdict | None:
-        if self._policy.mode != "full" or seen.state is not JobState.RUNNING:
+        if not self._policy.detects_hangs or seen.state is not JobState.RUNNING:
             return None
         verdict = self._sight.verdict()
         if verdict is None:
@@ -202,10 +211,13 @@ class Watch:
             self._desk.say(f"{verdict.text} Notice only: nothing is done.", warning=True)
         return None
 
-    async def _fault(self, seen: Observation, verdict: HangVerdict | None, pulse: Pulse) -> Conclusion | None:
-        if verdict is None and seen.state is JobState.RUNNING and not any(node.lost for node in seen.nodes):
+    async def _fault(
+        self, seen: Observation, verdict: HangVerdict | None, pulse: Pulse, detected_at: datetime | None = None
+    ) -> Conclusion | None:
+        alive = seen.state is JobState.RUNNING and not seen.cancelled
+        if verdict is None and alive and not any(node.lost for node in seen.nodes):
             return None  # it was a passing state: somebody has restarted it
-        incident = await self._concluder.conclude(seen, verdict, self._incidents)
+        incident = await self._concluder.conclude(seen, verdict, self._incidents, detected_at or seen.at)
         if pulse.jumped():
             self._desk.say("This process was frozen meanwhile; looking again before anything is done.")
             return None
@@ -221,14 +233,20 @@ class Watch:
 
     def _succeeded(self, seen: Observation) -> Conclusion:
         progress = self._sight.progress
-        warnings = ()
+        warnings: tuple[str, ...] = ()
         if progress.total and progress.step is not None and progress.step < progress.total:
             warnings = (f"ended with code 0 at step {progress.step:,} of {progress.total:,}",)
         step = f" at step {progress.step:,}" if progress.step is not None else ""
         outcome = Outcome(end=End.SUCCEEDED, text=f"Done{step}.", code=0, warnings=warnings)
         return self._base(seen, outcome, stopped=True)
 
-    def _cancelled(self, seen: Observation) -> Conclusion:
+    async def _cancelled(self, seen: Observation, pulse: Pulse) -> Conclusion | None:
+        """Somebody stopped the job. A person's word stands; our own (a try that was told to end) is a disruption."""
+        if seen.state not in (JobState.ENDED, JobState.GONE):
+            await limited(self._backend.cancel(self._order.ref, 0.0), LOOK_SECONDS * 2, "finishing a cancel")
+            seen = await self._look()
+        if seen.cancelled_by != PERSON:
+            return await self._fault(seen, None, pulse)
         reason = f"The job was cancelled: {seen.reason or 'by a person'}."
         decision = stop_decision(reason, self._order, self._incidents[-1].decision if self._incidents else None)
         incident = self._bare_incident(seen, reason, decision, "cancelled")
@@ -236,7 +254,9 @@ class Watch:
 
     async def _time_is_up(self, seen: Observation) -> Conclusion:
         name = self._order.deadline_name or "attempt_timeout"
-        reason = f"Timed out: {name} ended at {self._order.deadline:%H:%M:%S}. A limit, not a fault; nothing is charged."
+        reason = (
+            f"Timed out: {name} ended at {self._order.deadline:%H:%M:%S}. A limit, not a fault; nothing is charged."
+        )
         self._desk.say(reason, warning=True)
         debt = await self._concluder.stop(None)
         decision = stop_decision(reason, self._order, self._incidents[-1].decision if self._incidents else None)
@@ -290,7 +310,7 @@ class Watch:
 def prepared_watch(order: WatchOrder, desk: Desk) -> Watch:
     """Return the watch that ``order`` describes. Reads files and imports the backend: not for an event loop."""
     backend = create_backend(order.ref.backend)
-    return Watch(order, read_policy(order.policy), backend, desk, load_signatures(), backend.secrets(order.ref))
+    return Watch(order, read_policy(order.policy), backend, desk, load_rules(), backend.secrets(order.ref))
 
 
 async def has_ended(order: WatchOrder) -> bool:

@@ -133,6 +133,9 @@ class NodeReport(Record):
     digest: str = ""
 
 
+PERSON = "a person"
+
+
 class Observation(Record):
     """What was seen of a job at one moment."""
 
@@ -141,7 +144,8 @@ class Observation(Record):
     nodes: tuple[NodeReport, ...] = ()
     code: int | None = None
     reason: str = ""
-    cancelled: bool = False  # somebody cancelled it on purpose (us, or a person with the backend's own tools)
+    cancelled: bool = False  # somebody cancelled it on purpose
+    cancelled_by: str = ""  # PERSON (with the backend's own tools), or whoever of us
 
     @property
     def generation(self) -> int:
@@ -175,6 +179,7 @@ class StackGroup(Record):
     ranks: tuple[int, ...] = ()
     pids: tuple[int, ...] = ()
     stack: str
+    stopped: bool = False  # in state T: SIGSTOP, a debugger
 
 
 class PoolView(Record):
@@ -243,8 +248,11 @@ class Backend(Protocol):
         may or may not exist: call it again, or ``find``).
         """
 
-    async def find(self, name: str, chain_id: str) -> JobRef | None:
-        """Look a job up by its exact name. ``None``: it does not exist. Raises ``ForeignJobError``."""
+    async def find(self, name: str, chain_id: str, job: TrainingJob | None = None) -> JobRef | None:
+        """Look a job up by its exact name, where ``job`` says (its cluster, its root folder).
+
+        ``None``: it does not exist. Raises ``ForeignJobError``.
+        """
 
     def secrets(self, ref: JobRef) -> Sequence[str]:
         """Return the secret values of a job (``TrainingJob.secrets``) if they can still be had. Kept in memory only."""
@@ -276,13 +284,13 @@ class Backend(Protocol):
     async def release(self, ref: JobRef, order: Order) -> Sequence[str]:
         """Tell all nodes that no restart will come. Returns the nodes that refuse, because another decision stands."""
 
-    async def cancel(self, ref: JobRef, grace: float) -> None:
+    async def cancel(self, ref: JobRef, grace: float, by: str = "airflow_ft") -> None:
         """Stop the job (TERM, ``grace`` seconds, KILL) and return when nothing of it is left, ever again.
 
         Raises ``CancelIncompleteError`` or ``UnreachableError``.
         """
 
-    async def fence(self, name: str, chain_id: str) -> None:
+    async def fence(self, name: str, chain_id: str, job: TrainingJob | None = None) -> None:
         """Make sure that nothing runs under this name *and that nothing can be created under it later*.
 
         Raises like ``cancel``; a foreign job under the name is left alone.

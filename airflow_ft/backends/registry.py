@@ -29,4 +29,4 @@ def create_backend(name: str) -> Backend:
         known = ", ".join(sorted({**plugged, **BUILT_IN}))
         raise UnknownBackendError(f"backend: {name!r} is not known. Known are: {known}.")
     module, factory = target.split(":")
-    return cast(Backend, getattr(import_module(module), factory)())
+    return cast("Backend", getattr(import_module(module), factory)())

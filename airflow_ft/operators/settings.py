@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from pydantic import ValidationError
-
 from airflow_ft.backends.base import TrainingJob
 from airflow_ft.core.policy import FaultTolerancePolicy
-from airflow_ft.core.records import explain
+from airflow_ft.core.settings import SettingsError
 
 # Airflow's own limit must never be the one that binds: it counts tries, and a lost worker consumes a try, never an
 # attempt. What ends a chain is the policy's budget.
@@ -27,7 +25,10 @@ def refuse_retries(arguments: dict[str, Any]) -> None:
             f"retries: {given!r} is not allowed here. Restarts are limited by the policy: give "
             f"policy=FaultTolerancePolicy.full(max_restarts={given if isinstance(given, int) else 3})."
         )
-    if arguments.get("retry_policy") is not None and type(arguments["retry_policy"]).__name__ != "FaultToleranceRetryPolicy":
+    if (
+        arguments.get("retry_policy") is not None
+        and type(arguments["retry_policy"]).__name__ != "FaultToleranceRetryPolicy"
+    ):
         raise TrainingSettingsError(
             "retry_policy: the operator brings its own. Say what may be restarted with policy=FaultTolerancePolicy…."
         )
@@ -42,8 +43,8 @@ def policy_from(given: Any) -> FaultTolerancePolicy:
             return default_policy()
         if isinstance(given, dict):
             return FaultTolerancePolicy(**given)
-    except ValidationError as error:
-        raise TrainingSettingsError(f"policy: {explain(error)}") from None
+    except SettingsError as error:
+        raise TrainingSettingsError(f"policy: {error}") from None
     raise TrainingSettingsError(
         f"policy: {given!r} is not allowed. Give a FaultTolerancePolicy (off(), basic(), advanced(), full()), "
         "a dictionary of its fields, or nothing for the default of [fault_tolerance]."
@@ -63,4 +64,6 @@ def job_from(given: Any) -> TrainingJob:
     """Return the job. Raises ``TrainingSettingsError`` for anything else."""
     if isinstance(given, TrainingJob):
         return given
-    raise TrainingSettingsError(f"job: {given!r} is not allowed. Give a training job, for example LocalJob(command=[…]).")
+    raise TrainingSettingsError(
+        f"job: {given!r} is not allowed. Give a training job, for example LocalJob(command=[…])."
+    )

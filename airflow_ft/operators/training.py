@@ -6,7 +6,7 @@ import asyncio
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator
 
@@ -20,6 +20,7 @@ from airflow_ft.backends.base import Backend, TrainingJob
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import Attempt, Chain, End
 from airflow_ft.core.decisions import Action, Decision
+from airflow_ft.core.policy_record import write_policy
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.operators.desk import TaskStateStore, WorkerDesk
 from airflow_ft.operators.links import RetryChainLink, TrainingLogLink
@@ -54,7 +55,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
     """
 
     template_fields: Sequence[str] = ("job",)
-    template_fields_renderers = {"job": "json"}
+    template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json"}
     ui_color = "#e8f4ea"
     operator_extra_links = (TrainingLogLink(), RetryChainLink())
 
@@ -85,7 +86,9 @@ class FaultTolerantTrainingOperator(BaseOperator):
         self.log_tail_lines = log_tail_lines
         self.notify = tuple(notify) if isinstance(notify, Sequence) else (notify,)
         self._killed = False
-        self._live: tuple[Backend, str, str] | None = None  # what on_kill has to stop: backend, job name, chain id
+        self._live: tuple[Backend, TrainingJob, str, str] | None = (
+            None  # what on_kill has to stop: backend, job name, chain id
+        )
 
     @classmethod
     def partial(cls, **kwargs: Any) -> Any:
@@ -99,9 +102,11 @@ class FaultTolerantTrainingOperator(BaseOperator):
     def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
         """Render templates inside the job, into a copy: the user's object is never changed."""
         if isinstance(content, TrainingJob):
-            return content.rendered(lambda text: super(FaultTolerantTrainingOperator, self).render_template(
-                text, context, jinja_env, seen_oids
-            ))
+            return content.rendered(
+                lambda text: super(FaultTolerantTrainingOperator, self).render_template(
+                    text, context, jinja_env, seen_oids
+                )
+            )
         return super().render_template(content, context, jinja_env, seen_oids)
 
     # --- the try -------------------------------------------------------------------------------------------------
@@ -128,7 +133,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
             now=_now,
             say=lambda text: self.log.info("%s", text),
             killed=lambda: self._killed,
-            naming=lambda name, chain: setattr(self, "_live", (backend, name, chain)),
+            naming=lambda name, chain: setattr(self, "_live", (backend, job, name, chain)),
         )
         try:
             chain, started = asyncio.run(starter.start())
@@ -202,9 +207,9 @@ class FaultTolerantTrainingOperator(BaseOperator):
         self._killed = True
         if self._live is None:
             return
-        backend, name, chain = self._live
+        backend, job, name, chain = self._live
         self.log.warning("This task is being ended; stopping %s.", name)
-        thread = threading.Thread(target=lambda: asyncio.run(backend.fence(name, chain)), daemon=True)
+        thread = threading.Thread(target=lambda: asyncio.run(backend.fence(name, chain, job)), daemon=True)
         thread.start()
         thread.join(KILL_SECONDS)
 
@@ -222,7 +227,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
             info=info,
             ref=attempt.ref,
             segment=chain.segment,
-            policy=self.policy.model_dump(mode="json"),
+            policy=write_policy(self.policy),
             ledger=chain.ledger,
             faults=chain.faults,
             excluded_nodes=attempt.excluded_nodes,
@@ -282,5 +287,3 @@ def _now() -> datetime:
 
 
 __all__ = ["FaultTolerantTrainingOperator", "TrainingSettingsError"]
-
-

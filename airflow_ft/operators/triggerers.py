@@ -41,7 +41,7 @@ def _triggerer_state() -> str:
     parts = urlsplit(server)
     path = parts.path.rstrip("/").removesuffix("/execution") + "/api/v2/monitor/health"
     try:
-        answer = httpx.get(urlunsplit((parts.scheme, parts.netloc, path, "", "")), timeout=5.0)
+        answer = httpx.get(urlunsplit((parts.scheme, parts.netloc, path, "", "")), timeout=5.0, trust_env=False)
         state = answer.json()["triggerer"]["status"]
     except (httpx.HTTPError, ValueError, KeyError, TypeError):
         return "unknown"

@@ -15,7 +15,7 @@ from airflow_ft.attempts.ports import TryInfo
 class TriggerDesk:
     """Where a watch inside a trigger writes. ``log`` is the trigger's own: its lines appear live in the try's log."""
 
-    def __init__(self, log: logging.Logger, info: TryInfo) -> None:
+    def __init__(self, log: Any, info: TryInfo) -> None:
         self._log, self._info = log, info
 
     def say(self, text: str, *, warning: bool = False) -> None:

@@ -42,7 +42,7 @@ class TrainingTrigger(BaseTrigger):
     """
 
     def __init__(self, order: dict[str, Any] | None = None, **_future: Any) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.order = order
         self._fired = False
 
@@ -52,6 +52,7 @@ class TrainingTrigger(BaseTrigger):
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Watch until the attempt is over; yield one event."""
+        from airflow_ft.attempts.store import fitted
         from airflow_ft.core.records import UnreadableRecordError
         from airflow_ft.core.sanitise import sanitise
 
@@ -61,7 +62,7 @@ class TrainingTrigger(BaseTrigger):
             self.log.error("The order of this watch can't be read; the next step reconciles. %s", error)
             await _quiet(None)
             self._fired = True
-            yield AttemptEvent({"unreadable": str(error)[:500]})
+            yield AttemptEvent(payload={"unreadable": str(error)[:500]})
             return
         current_run.set(order.info.run_id)
         reach("trigger.begin")
@@ -69,7 +70,7 @@ class TrainingTrigger(BaseTrigger):
         reach("trigger.before_event")
         await _quiet(order.deferred_at)
         self._fired = True
-        yield AttemptEvent(sanitise(conclusion.to_record()))
+        yield AttemptEvent(payload=sanitise(fitted(conclusion).to_record()))
 
     async def _watched(self, order: WatchOrder) -> Conclusion:
         while True:
@@ -83,7 +84,8 @@ class TrainingTrigger(BaseTrigger):
         from airflow_ft.triggers.desk import TriggerDesk
 
         watch = await asyncio.to_thread(_prepared, order, TriggerDesk(self.log, order.info))
-        return await watch.watch()
+        conclusion: Conclusion = await watch.watch()
+        return conclusion
 
     # --- a person ended the task ---------------------------------------------------------------------------------
 

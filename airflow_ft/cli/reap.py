@@ -1,0 +1,65 @@
+"""``airflow ft reap``: stop what no task answers for any more.
+
+Two kinds are found: debts in a chain (a cancel that could not be carried out), and open attempts of a task that has ended
+(a person marked it failed while no triggerer ran). A job of a task that may still go on is never touched.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from argparse import Namespace
+from collections.abc import Iterator
+
+from airflow_ft.backends.base import BackendError
+from airflow_ft.backends.registry import create_backend
+from airflow_ft.core.chain import Chain, JobRef
+from airflow_ft.core.records import UnreadableRecordError
+from airflow_ft.views.records import ChainNotFoundError, all_chains, database, read_chain
+
+GRACE_SECONDS = 30.0
+ENDED = frozenset({"success", "failed", "skipped", "removed", "upstream_failed"})
+
+
+def reap(args: Namespace) -> None:
+    """Stop the jobs, or show them. Exit status 1 when one could not be stopped."""
+    with database() as session:
+        found = list(_owed(session))
+    if not found:
+        print("Nothing is owed.")
+    failed = 0
+    for ref, why in found:
+        print(f"{ref.backend} job {ref.name}: {why}")
+        if args.yes:
+            failed += not _stopped(ref)
+    if found and not args.yes:
+        print("Run it again with --yes to stop them.")
+    if failed:
+        raise SystemExit(1)
+
+
+def _owed(session: object) -> Iterator[tuple[JobRef, str]]:
+    for chain, task_state in all_chains(session):
+        for debt in chain.debts:
+            yield debt.ref, f"cancel owed since {debt.since:%Y-%m-%d %H:%M:%S}: {debt.why}"
+        if task_state in ENDED and chain.open is not None:
+            ref = _open_ref(session, chain)
+            if ref is not None:
+                yield ref, f"its task is {task_state}"
+
+
+def _open_ref(session: object, chain: Chain) -> JobRef | None:
+    try:
+        stored = read_chain(session, chain.dag_id, chain.run_id, chain.task_id, chain.map_index)
+    except (ChainNotFoundError, UnreadableRecordError):
+        return None
+    return next((a.ref for a in stored.attempts if a.number == chain.open and not a.fenced), None)
+
+
+def _stopped(ref: JobRef) -> bool:
+    try:
+        asyncio.run(create_backend(ref.backend).cancel(ref, GRACE_SECONDS))
+    except BackendError as error:
+        print(f"  could not be stopped: {error}")
+        return False
+    print("  stopped")
+    return True

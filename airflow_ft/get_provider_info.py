@@ -1,0 +1,56 @@
+"""What Airflow's providers manager wants to know about this package. Imported at every start: it imports nothing."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+def get_provider_info() -> dict[str, Any]:
+    """Return the provider's metadata."""
+    return {
+        "package-name": "airflow-ft",
+        "name": "Fault-tolerant training",
+        "description": "Long GPU training that survives its faults.",
+        "integrations": [
+            {
+                "integration-name": "Fault-tolerant training",
+                "external-doc-url": "https://pytorch.org/docs/stable/elastic/run.html",
+                "tags": ["software"],
+            }
+        ],
+        "operators": [
+            {
+                "integration-name": "Fault-tolerant training",
+                "python-modules": ["airflow_ft.operators.training"],
+            }
+        ],
+        "triggers": [
+            {
+                "integration-name": "Fault-tolerant training",
+                "python-modules": ["airflow_ft.triggers.training"],
+            }
+        ],
+        "extra-links": ["airflow_ft.operators.links.TrainingLogLink", "airflow_ft.operators.links.RetryChainLink"],
+        "cli": ["airflow_ft.cli.definition.get_cli_commands"],
+        "config": {
+            "fault_tolerance": {
+                "description": "Defaults of fault-tolerant training.",
+                "options": {
+                    "mode": {
+                        "description": "The mode of the policy of tasks that give none: off, basic, advanced or full.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "advanced",
+                        "default": "full",
+                    },
+                    "max_restarts": {
+                        "description": "How many job-level restarts such a policy allows: 1 to 128, 0 is off.",
+                        "version_added": "0.1.0",
+                        "type": "integer",
+                        "example": "5",
+                        "default": "3",
+                    },
+                },
+            }
+        },
+    }

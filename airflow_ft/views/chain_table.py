@@ -1,0 +1,185 @@
+"""The retry chain as a table: a row for each run of the training, that is for each generation of each attempt.
+
+An in-place restart is a row of its own ("0 / 1" is generation 1 of attempt 0): people ask what happened at each fault,
+not which of Airflow's tries it fell into.
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from airflow_ft.core.chain import Attempt, Incident
+from airflow_ft.core.progress import Progress
+from airflow_ft.core.story import action_words, duration_words, recovery_words, state_word
+from airflow_ft.views.records import StoredChain
+
+STATE_STYLES = {
+    "running": "cyan",
+    "recovering": "magenta",
+    "recovered": "green",
+    "succeeded": "green",
+    "stopped by fault tolerance": "bold white on red",
+    "failed": "red",
+    "starting": "cyan",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One run of the training."""
+
+    number: str
+    started: datetime
+    ran: timedelta | None  # None: it runs
+    steps: str
+    nodes: str
+    fault: str
+    fault_text: str
+    done: str
+    outcome: str
+
+
+def rows(stored: StoredChain) -> list[Row]:
+    """Return the chain's rows, the oldest first."""
+    made: list[Row] = []
+    for position, attempt in enumerate(stored.attempts):
+        following = stored.attempts[position + 1] if position + 1 < len(stored.attempts) else None
+        incidents = list(attempt.incidents)
+        if attempt.number == stored.chain.open and stored.live_incident is not None:
+            known = {incident.generation for incident in incidents}
+            incidents += [stored.live_incident] if stored.live_incident.generation not in known else []
+        made += _rows(attempt, incidents, following, stored)
+    return made
+
+
+def _rows(attempt: Attempt, incidents: list[Incident], following: Attempt | None, stored: StoredChain) -> list[Row]:
+    made, started = [], attempt.created_at
+    for incident in incidents:
+        last = incident is incidents[-1] and incident.decision.action.ends_attempt
+        recovery = (following.recovery if following else None) if last else incident.recovery
+        made.append(
+            Row(
+                number=_number(attempt, incident.generation),
+                started=started,
+                ran=incident.detected_at - started,
+                steps=_steps(incident.progress),
+                nodes=_nodes(attempt),
+                fault=incident.diagnosis.disruption or incident.diagnosis.fault_class.value,
+                fault_text=incident.diagnosis.text,
+                done=action_words(incident.decision),
+                outcome=recovery_words(recovery) or _end(attempt, last),
+            )
+        )
+        started = incident.ordered_at or incident.detected_at
+    if not incidents or not incidents[-1].decision.action.ends_attempt:
+        running = attempt.number == stored.chain.open
+        generation = incidents[-1].decision.generation if incidents else 0
+        outcome = attempt.outcome.end.value.replace("_", " ") if attempt.outcome else "running"
+        made.append(
+            Row(
+                number=_number(attempt, generation),
+                started=started,
+                ran=attempt.ended_at - started if attempt.ended_at else None,
+                steps=_steps(stored.live if running else attempt.progress),
+                nodes=_nodes(attempt),
+                fault="",
+                fault_text=attempt.outcome.text if attempt.outcome else "",
+                done="",
+                outcome=outcome,
+            )
+        )
+    return made
+
+
+def _number(attempt: Attempt, generation: int) -> str:
+    return f"{attempt.number}" if generation == 0 else f"{attempt.number} / {generation}"
+
+
+def _steps(progress: Progress | None) -> str:
+    if progress is None or progress.step is None:
+        return "–"
+    return f"{progress.first_step if progress.first_step is not None else '?'} → {progress.step}"
+
+
+def _nodes(attempt: Attempt) -> str:
+    without = f" without {', '.join(attempt.excluded_nodes)}" if attempt.excluded_nodes else ""
+    return f"{', '.join(attempt.nodes[:8]) or '–'}{' …' if len(attempt.nodes) > 8 else ''}{without}"
+
+
+def _end(attempt: Attempt, last: bool) -> str:
+    return attempt.outcome.end.value.replace("_", " ") if last and attempt.outcome else ""
+
+
+def headline(stored: StoredChain) -> tuple[str, str]:
+    """Return the state and one sentence."""
+    chain = stored.chain
+    state = state_word(chain)
+    if chain.open is not None and stored.task_state in ("failed", "success", "removed", "upstream_failed", "skipped"):
+        state = "failed" if stored.task_state != "success" else "succeeded"
+    left = max(0, chain.max_restarts - chain.ledger.restarts)
+    budget = f"restarts {chain.ledger.restarts}/{chain.max_restarts} (left {left})"
+    reason = ""
+    if chain.decision is not None and chain.open is None:
+        reason = f" · {chain.decision.reason}"
+    elif stored.live is not None and stored.live.step is not None:
+        reason = f" · at step {stored.live.step:,}"
+    return state, f"{chain.dag_id} · {chain.task_id} · attempt {max(0, chain.attempts - 1)} of chain · {budget}{reason}"
+
+
+def rendered(stored: StoredChain) -> RenderableType:
+    """Return the chain for a terminal: the headline, the table, and what else is to be told."""
+    state, sentence = headline(stored)
+    title = Text.assemble((f" {state} ", STATE_STYLES.get(state, "bold")), " ", sentence)
+    table = Table(show_edge=False, pad_edge=False, header_style="dim")
+    for name in ("#", "started", "ran", "steps", "nodes", "fault", "what was done", "outcome"):
+        table.add_column(name, overflow="fold", no_wrap=name in ("#", "started", "ran"))
+    for row in rows(stored):
+        ran = duration_words(row.ran) if row.ran is not None else "…"
+        fault = Text.assemble((row.fault, "bold"), f" {row.fault_text}") if row.fault else Text(row.fault_text)
+        table.add_row(
+            row.number, f"{row.started:%H:%M:%S}", ran, row.steps, row.nodes, fault, row.done, Text(row.outcome)
+        )
+    told = [
+        Text(f"{event.at:%H:%M:%S} {event.text}", style="dim") for event in stored.chain.events if _worth(event.kind)
+    ]
+    debts = [Text(f"cancel owed: {debt.ref.name}: {debt.why}", style="red") for debt in stored.chain.debts]
+    note = [Text("A class is a help for the decision, not a confirmed root cause.", style="dim")]
+    return Group(title, Text(), table, Text(), *told, *debts, *note)
+
+
+def _worth(kind: str) -> bool:
+    return kind not in ("fault", "stopped", "succeeded")  # those are rows already
+
+
+def to_json(stored: StoredChain) -> dict[str, Any]:
+    """Return the chain as JSON: its records, and the rows as a person sees them."""
+    state, sentence = headline(stored)
+    shown = [asdict(row) for row in rows(stored)]
+    for row in shown:
+        row["started"] = row["started"].isoformat()
+        row["ran"] = row["ran"].total_seconds() if row["ran"] is not None else None
+    return {
+        "version": 1,
+        "state": state,
+        "headline": sentence,
+        "task_state": stored.task_state,
+        "chain": stored.chain.to_record(),
+        "attempts": [attempt.to_record() for attempt in stored.attempts],
+        "live": stored.live.to_record() if stored.live is not None else None,
+        "rows": shown,
+        "unreadable": list(stored.unreadable),
+    }
+
+
+def as_text(stored: StoredChain, width: int = 160) -> str:
+    """Return the table as plain text, for a browser or a ticket."""
+    text = io.StringIO()
+    Console(width=width, no_color=True, force_terminal=False, file=text).print(rendered(stored))
+    return text.getvalue()
