@@ -1,7 +1,7 @@
 """Pretrain a small GPT on this machine, and keep it alive.
 
-Two virtual nodes of a pool of four, two ranks each, real ``torchrun`` with gloo. The script is an ordinary one and knows
-nothing of airflow_ft. Run config: ``steps``, ``checkpoint_every`` and ``out`` (the folder of its checkpoints).
+Two virtual nodes of a pool of four, two ranks each, real ``torchrun`` with gloo. The script is an ordinary one and
+knows nothing of airflow_ft. Run config: ``steps``, ``checkpoint_every`` and ``out`` (the folder of its checkpoints).
 """
 
 from __future__ import annotations

@@ -175,6 +175,8 @@ class Starter:
         """Await a call that has to succeed before anything may be submitted."""
         try:
             return await limited(call, limit, what)
+        except ForeignJobError:
+            raise
         except BackendError as error:
             raise TryAgainLaterError(f"{what} is not possible yet: {error}", LATER_SECONDS) from error
 
@@ -268,6 +270,13 @@ class Starter:
         for left in reversed(range(SUBMIT_TRIES)):
             try:
                 return await limited(self.backend.submit(self.job, submission), ACT_SECONDS, "submitting")
+            except ForeignJobError:
+                # Ours all the same if it has our chain's tag: the DAG may have changed since a lost try submitted it.
+                call = self.backend.find(submission.name, submission.chain_id, self.job)
+                ref = await self._or_later(call, LOOK_SECONDS, f"looking {submission.name} up")
+                if ref is None:
+                    raise
+                return ref
             except UnreachableError as error:
                 self.say(f"Submitting {submission.name}: {error} It may have worked; it is looked up.")
                 if not left:

@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import ClassVar, Protocol, runtime_checkable
 
-from pydantic import AwareDatetime
+from pydantic import AwareDatetime, Field
 from typing_extensions import Self
 
 from airflow_ft.core.chain import JobRef
@@ -84,7 +84,7 @@ class Submission(Record):
     name: str  # deterministic: chain id + attempt number
     chain_id: str
     attempt: int
-    tags: dict[str, str] = {}  # dag, run, task, map_index: for people who list jobs
+    tags: dict[str, str] = Field(default_factory=dict)  # dag, run, task, map_index: for people who list jobs
     excluded_nodes: tuple[str, ...] = ()
     resume_from: str = ""  # FT_RESUME_FROM: a hint for the training command, empty for the first attempt
     hold: float = 120.0  # seconds that a node waits for a decision after its command ended abnormally
@@ -96,7 +96,7 @@ class Order(Record):
 
     generation: int
     digest: str
-    note: dict[str, object] = {}  # the decision's record, at most 4 kB
+    note: dict[str, object] = Field(default_factory=dict)  # the decision's record, at most 4 kB
     by: str = ""
 
 

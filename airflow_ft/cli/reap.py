@@ -1,7 +1,7 @@
 """``airflow ft reap``: stop what no task answers for any more.
 
-Two kinds are found: debts in a chain (a cancel that could not be carried out), and open attempts of a task that has ended
-(a person marked it failed while no triggerer ran). A job of a task that may still go on is never touched.
+Two kinds are found: debts in a chain (a cancel that could not be carried out), and open attempts of a task that has
+ended (a person marked it failed while no triggerer ran). A job of a task that may still go on is never touched.
 """
 
 from __future__ import annotations

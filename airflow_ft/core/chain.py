@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from pydantic import AwareDatetime, JsonValue
+from pydantic import AwareDatetime, Field, JsonValue
 
 from airflow_ft.core.decisions import Decision
 from airflow_ft.core.faults import Diagnosis
@@ -63,7 +63,7 @@ class JobRef(Record):
     chain_id: str
     attempt: int
     submitted_at: AwareDatetime
-    where: dict[str, JsonValue] = {}  # what the backend needs to find it again; never a credential
+    where: dict[str, JsonValue] = Field(default_factory=dict)  # what the backend needs to find it again; never a credential
 
 
 class PastFault(Record):

@@ -94,7 +94,7 @@ class Suspect(Record):
 
 
 class Diagnosis(Record):
-    """Evidence reduced to a class. ``disruption`` names a planned end (preemption, TERM): nobody's fault, not charged."""
+    """Evidence reduced to a class. ``disruption`` names a planned end (preemption, TERM): nobody's fault, free."""
 
     fault_class: FaultClass
     text: str  # one sentence for people: what happened, where

@@ -16,7 +16,7 @@ TEXT_KEPT = 160
 
 
 def slimmed(incidents: tuple[Incident, ...], limit_bytes: int) -> tuple[Incident, ...]:
-    """Return the incidents, made smaller step by step until they fit. What can't be made to fit stays at its smallest."""
+    """Return the incidents, made smaller step by step until they fit, or until each is at its smallest."""
     kept = list(incidents)
     for make_smaller in (_fewer_evidence, _without_rules, _shorter_texts, _bare):
         for index, incident in enumerate(kept):

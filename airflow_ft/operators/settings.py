@@ -18,7 +18,7 @@ class TrainingSettingsError(ValueError):
 
 
 def refuse_retries(arguments: dict[str, Any]) -> None:
-    """Raise when a DAG's author wrote ``retries=``. The value that we set ourselves comes back when a task is unmapped."""
+    """Raise when a DAG's author wrote ``retries=``. Our own value comes back when a task is unmapped."""
     given = arguments.get("retries", RETRIES)
     if given != RETRIES:
         raise TrainingSettingsError(
