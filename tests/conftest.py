@@ -1,0 +1,26 @@
+"""What holds for every test: a suite that was prepared is never skipped.
+
+``.ci/run`` installs the real systems and names them in ``AIRFLOW_FT_PREPARED`` (markers, comma-separated). A test with
+such a marker that skips then fails: otherwise a system that quietly doesn't start would look like success.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Generator
+from typing import Any
+
+import pytest
+
+PREPARED = frozenset(filter(None, os.environ.get("AIRFLOW_FT_PREPARED", "").split(",")))
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, Any, None]:
+    """Turn the skip of a prepared system's test into a failure."""
+    outcome = yield
+    report = outcome.get_result()
+    missing = PREPARED & {marker.name for marker in item.iter_markers()}
+    if missing and report.skipped and not hasattr(report, "wasxfail"):
+        report.outcome = "failed"
+        report.longrepr = f"{', '.join(sorted(missing))} was prepared, and yet this test skipped: {report.longrepr}"
