@@ -197,7 +197,7 @@ class Starter:
             chain = await self._fenced(chain.but(open=None))
             return await self._submitted_anew(chain)
         if attempt.ref is None:
-            return await self._submitted(chain, attempt)
+            return await self._submitted_anew(chain, attempt)
         seen = await self._or_later(self.backend.observe(attempt.ref), LOOK_SECONDS, f"looking at {attempt.name}")
         self.naming(attempt.name, chain.chain_id)
         text = f"Attempt {attempt.number} was found {seen.state.value}; it is adopted."
@@ -207,15 +207,17 @@ class Starter:
             self.store.save(chain)
         return chain, Started(attempt=attempt, adopted=True)
 
-    async def _submitted_anew(self, chain: Chain) -> tuple[Chain, Started | None]:
+    async def _submitted_anew(self, chain: Chain, attempt: Attempt | None = None) -> tuple[Chain, Started | None]:
+        """Submit the open attempt, or the next one. A name that is taken or closed is given up for the next number."""
         for _ in range(NAMES_TRIED):
             self._unless_killed()
-            chain, attempt = self._intended(chain)
+            if attempt is None:
+                chain, attempt = self._intended(chain)
             try:
                 return await self._submitted(chain, attempt)
             except (ForeignJobError, CancelledJobError) as error:
                 self.say(f"The name {attempt.name} can't be used: {error} The next number is taken.")
-                chain = self._given_up(chain, attempt, str(error))
+                chain, attempt = self._given_up(chain, attempt, str(error)), None
         raise TryAgainLaterError(
             f"{NAMES_TRIED} names of chain {chain.chain_id} are taken by other jobs.", LATER_SECONDS
         )

@@ -236,24 +236,6 @@ class FaultTolerancePolicy(CheckedSettings):
         return cls(**changes)
 
 
-def read_policy(data: Mapping[str, Any]) -> FaultTolerancePolicy:
-    """Read a policy that was stored with a deferred job, by this version or another: unknown keys are left out.
-
-    ``from_dict`` is for what a person wrote: there an unknown key is a mistake.
-    """
-    known = _known(FaultTolerancePolicy, data)
-    for name, model in (("hang", HangSettings), ("exclusion", ExclusionSettings), ("backoff", BackoffSettings)):
-        if isinstance(known.get(name), Mapping):
-            known[name] = _known(model, known[name])
-    if known.get("mode", "full") != "full":
-        known.pop("hang", None)  # a dump has the defaults, too; nobody asked for hang detection
-    return FaultTolerancePolicy(**known)
-
-
-def _known(model: type[CheckedSettings], data: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in data.items() if name in model.model_fields}
-
-
 def _count(text: str) -> int | None:
     whole = int(text) if re.fullmatch("[0-9]{1,3}", text) else None
     return whole if whole is not None and whole <= MAX_RESTARTS else None

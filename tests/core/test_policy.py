@@ -13,7 +13,8 @@ from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import FaultClass
 from airflow_ft.core.hang import HangConfig
 from airflow_ft.core.ladder import CONDITIONS, DEFAULT_LADDER, Rung
-from airflow_ft.core.policy import BackoffSettings, FaultTolerancePolicy, HangSettings, read_policy
+from airflow_ft.core.policy import BackoffSettings, FaultTolerancePolicy, HangSettings
+from airflow_ft.core.policy_record import read_policy
 from airflow_ft.core.settings import SettingsError
 from airflow_ft.core.situation import HOLDS
 
