@@ -1,7 +1,7 @@
 """Notice that this very process was frozen: SIGSTOP, a suspended machine, a starved event loop.
 
-A watcher that was frozen acts in the instant it wakes, on what it saw before; meanwhile another one may have taken over.
-Airflow has no check for that, so the watcher asks its pulse right before it acts, and looks again if it jumped.
+A watcher that was frozen acts in the instant it wakes, on what it saw before; meanwhile another one may have taken
+over. Airflow has no check for that, so the watcher asks its pulse right before it acts, and looks again if it jumped.
 """
 
 from __future__ import annotations

@@ -4,8 +4,8 @@ The store has no transactions and no list of keys, so the order of writes carrie
 is written first and is the commit, the head follows. ``load`` folds an attempt that was concluded but not yet taken
 into the head, so that a crash between the two writes loses nothing.
 
-Records stay below 16 kB each: a chain of 128 attempts must not grow a value that the UI or a person's PATCH would refuse
-(Airflow's REST limit is 64 kB), and every write crosses three processes.
+Records stay below 16 kB each: a chain of 128 attempts must not grow a value that the UI or a person's PATCH would
+refuse (Airflow's REST limit is 64 kB), and every write crosses three processes.
 """
 
 from __future__ import annotations

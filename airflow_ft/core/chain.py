@@ -63,7 +63,7 @@ class JobRef(Record):
     chain_id: str
     attempt: int
     submitted_at: AwareDatetime
-    where: dict[str, JsonValue] = Field(default_factory=dict)  # what the backend needs to find it again; never a credential
+    where: dict[str, JsonValue] = Field(default_factory=dict)  # to find it again; never a credential
 
 
 class PastFault(Record):

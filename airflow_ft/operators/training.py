@@ -39,8 +39,8 @@ SUMMARY_KEYS = ("step", "total", "loss", "checkpoint")
 class FaultTolerantTrainingOperator(BaseOperator):
     """Submit a training job, watch that it advances, and bring it back when it dies or stalls.
 
-    Each attempt on the cluster is one try of this task; a restart in place stays inside its try. The retry chain is kept
-    in the task's state store: see ``airflow ft chain DAG RUN TASK``.
+    Each attempt on the cluster is one try of this task; a restart in place stays inside its try. The retry chain is
+    kept in the task's state store: see ``airflow ft chain DAG RUN TASK``.
 
     :param job: what to train and where: ``LocalJob``, … Every string in it is templated.
     :param policy: a ``FaultTolerancePolicy``, or a dictionary of its fields. Default: section ``[fault_tolerance]``.

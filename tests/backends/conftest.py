@@ -55,7 +55,7 @@ def child() -> Iterator[Callable[[Callable[[], object]], int]]:
             os.setsid()
             function()
             code = 0
-        except BaseException:  # noqa: BLE001
+        except BaseException:
             traceback.print_exc(file=sys.__stderr__)
         finally:
             os._exit(code)

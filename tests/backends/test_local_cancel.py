@@ -272,7 +272,7 @@ def test_jobs_and_nodes_are_listed_for_people(local: LocalSystem) -> None:
         inventory.lose_node(local.root, "default", "n2", "no fan")
         nodes = {node.node: node for node in inventory.list_nodes(local.root)}
         assert (nodes["n1"].job, nodes["n2"].down, nodes["n2"].why) == (ref.name, True, "no fan")
-        assert nodes["n3"].address == "127.0.0.3"
+        assert nodes["n3"].address == "127.0.1.103"
         started = time.monotonic()
         await local.backend.cancel(ref, 30)
         assert time.monotonic() - started < 10

@@ -33,6 +33,7 @@ from airflow_ft.core.records import Record
 LOCK_SECONDS = 3.0
 # Below the kernel's ephemeral ports (32768 up), which any process may be given at any time.
 PORTS = range(20000, 32000)
+_ADDRESSES_A_BLOCK = 154  # 127.0.1.101 to 127.0.1.254
 
 
 class Lease(Record):
@@ -136,8 +137,12 @@ def _place_locked(pool: Pool, folder: JobFolder, identity: Identity, usable: lis
 
 
 def address(node: str) -> str:
-    """The loopback address of a node: what is bound on one node doesn't disturb another one."""
-    return f"127.0.0.{int(node[1:])}"
+    """The loopback address of a node: what is bound on one node doesn't disturb another one.
+
+    All are equally long: torchrun's c10d rendezvous gives out node ranks in the *string* order of the addresses.
+    """
+    block, place = divmod(int(node[1:]) - 1, _ADDRESSES_A_BLOCK)
+    return f"127.0.{1 + block}.{101 + place}"
 
 
 def _flock(lock: int) -> None:
