@@ -21,7 +21,7 @@ from airflow_ft.backends.base import TrainingJob
 
 # Less than this and the agent's own files may not fit; a gut feeling.
 MIN_FREE_BYTES = 64 * 1024 * 1024
-MAX_POOL_NODES = 250  # the last byte of a loopback address
+MAX_POOL_NODES = 250  # far more than one machine can run; pool.address has room for them
 
 # The supervisor's own settings, and what describes *its* place in somebody's job: not the command's business.
 _DROPPED_PREFIXES = ("AIRFLOW_", "_AIRFLOW_", "FT_", "PET_", "SLURM_", "TORCHELASTIC_")
