@@ -18,6 +18,7 @@ log it is, and a hardware line needs a second, different sign on that node befor
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import timedelta
 from functools import lru_cache
 
 from airflow_ft.core import diagnoses
@@ -30,6 +31,7 @@ from airflow_ft.core.rules import RuleSet, Signature, compile_signatures
 __all__ = ["Facts", "LogText", "classify"]
 
 SOON_SECONDS = 120.0  # "within seconds of the start": imports and rendezvous of real jobs take up to two minutes
+SAME_TIME = timedelta(seconds=1)  # launchers tell whole seconds, and notice a death within a tenth of one
 _SURE = 0.7  # from here a signature is specific
 
 
@@ -120,13 +122,9 @@ def _hung(facts: Facts, reading: Reading) -> Diagnosis | None:
 
 
 def _first_death(facts: Facts, reading: Reading, rules: RuleSet) -> Diagnosis | None:
-    ranked = sorted(
-        (death for death in reading.deaths if not death.victim),
-        key=lambda death: (-_guilt(death, reading), not death.first),
-    )
-    if not ranked or _guilt(ranked[0], reading) == 0:
+    death = _culprit(reading)
+    if death is None:
         return None
-    death = ranked[0]
     line = _best_root(_own_roots(death, reading))
     by_code = rules.for_code(death.code)
     platform = _platform_root(facts, rules, death)
@@ -141,11 +139,26 @@ def _first_death(facts: Facts, reading: Reading, rules: RuleSet) -> Diagnosis | 
     return diagnoses.silent(facts, reading, death)
 
 
+def _culprit(reading: Reading) -> Death | None:
+    """Return the guiltiest death; among equals the clearly earlier one, then the one that its launcher calls first."""
+    guilty = [(death, _guilt(death, reading)) for death in reading.deaths if not death.victim]
+    most = max((guilt for _, guilt in guilty), default=0)
+    equals = [death for death, guilt in guilty if guilt == most]
+    if most == 0:
+        return None
+    times = [death.at for death in equals if death.at is not None]
+    if times:
+        latest = min(times) + SAME_TIME
+        equals = [death for death in equals if death.at is None or death.at <= latest]
+    return min(equals, key=lambda death: not death.first)
+
+
 def _guilt(death: Death, reading: Reading) -> int:
     """Say how much a death looks like the cause: 0 is a process that only says that a peer is gone."""
-    if death.code < 0:
-        return 3
     own = reading.of(death.who)
+    if death.code < 0:  # nobody knew before it happened: who had lost a peer already was not the first
+        roles = {finding.signature.role for finding in own if finding.signature.id != "torch.launcher"}
+        return 1 if Role.CASCADE in roles and Role.ROOT not in roles else 3
     if any(finding.signature.role in (Role.ROOT, Role.AMBIGUOUS) for finding in own):
         return 3
     if any(finding.signature.role is Role.CASCADE for finding in own):

@@ -5,6 +5,8 @@ mostly 1 whatever happened; what happened to each rank is in its summary:
 
 - ``failed (exitcode: -9) local_rank: 2 (pid: 29563)``, and the block ``Root Cause (first observed failure)``;
 - a rank that the launcher itself stopped afterwards (-15, or -9 when it didn't stop in time) is a victim;
+- so is one that crashed on its way out: it aborted after it had said that a peer is gone (a watchdog that gave up, a
+  thread that was left behind), or crashed when the launcher had told it to end; unless it has words of its own;
 - "first observed" is the launcher's word only: in a time-out the first to give up is a victim too.
 
 What is left out: lines of our own (``ft-agent``, the text of a signature file), everything before the newest start of
@@ -17,9 +19,11 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from datetime import datetime, timezone
 from typing import NamedTuple
 
 from airflow_ft.core.facts import LogText
+from airflow_ft.core.faults import Role
 from airflow_ft.core.loglines import lines_of, split_rank
 from airflow_ft.core.rules import RuleSet, Signature
 from airflow_ft.core.steplines import read_line
@@ -27,6 +31,8 @@ from airflow_ft.core.steplines import read_line
 STEPS_AFTER = 3
 LAST_WORDS = 8
 MAX_FINDINGS = 400  # of one log: a line repeated for ever adds nothing
+ABORTS = (-6, 134)
+CRASHES = (*ABORTS, -11, 139)  # what a process does to itself on its way out; nobody is killed by them
 
 
 class Who(NamedTuple):
@@ -65,7 +71,11 @@ class Finding:
 
 @dataclass(frozen=True)
 class Death:
-    """The end of one rank, as its launcher reports it. ``first``: the launcher calls it the first failure."""
+    """The end of one rank, as its launcher reports it.
+
+    ``first``: the launcher calls it the first failure. ``told``: the launcher had told it to end before it did.
+    ``at`` is the launcher's time of it, in whole seconds of its node's clock.
+    """
 
     who: Who
     code: int
@@ -75,6 +85,8 @@ class Death:
     pid: int | None = None
     first: bool = False
     victim: bool = False
+    told: bool = False
+    at: datetime | None = None
 
 
 @dataclass(frozen=True)
@@ -122,7 +134,20 @@ def read_logs(logs: Iterable[LogText], rules: RuleSet) -> Reading:
     # A rank's own file repeats the common log.
     unique = {(f.who, f.text, f.signature.id): f for f in reversed(named) if f.who.is_known}
     first_only = [f for f in named if unique.get((f.who, f.text, f.signature.id), f) is f]
-    return Reading(tuple(first_only), tuple(found_deaths), tuple(words), tuple(everybody))
+    reading = Reading(tuple(first_only), tuple(found_deaths), tuple(words), tuple(everybody))
+    judged = [replace(death, victim=death.victim or _crashed_on_its_way_out(death, reading)) for death in found_deaths]
+    return replace(reading, deaths=tuple(judged))
+
+
+def _crashed_on_its_way_out(death: Death, reading: Reading) -> bool:
+    """Whether a crash is only the end of a process that had lost a peer, or was told to end.
+
+    "Fatal Python error: Aborted" and the like say no more than the signal does: only a root is a word of its own.
+    """
+    roles = {finding.signature.role for finding in reading.of(death.who) if finding.signature.id != "torch.launcher"}
+    if death.code not in CRASHES or Role.ROOT in roles:
+        return False
+    return death.told or (death.code in ABORTS and Role.CASCADE in roles)
 
 
 def _named(who: Who, names: Mapping[tuple[str | None, int | None], int]) -> Who:
@@ -205,8 +230,10 @@ class _LogReading:
 
 # --- launchers ---------------------------------------------------------------------------------------------------
 
-_MENTION = re.compile(r"exit|rank|Root|Fail|rocess|srun")
+_MENTION = re.compile(r"exit|rank|Root|Fail|rocess|srun|time  ")
 _FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
+_TOLD = re.compile(r"Sending process (\d+) closing signal")
+_TIME = re.compile(r"^(?:\[[^\]]*\]: ?)?\s*time\s+: (\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d)")
 _FORCED = re.compile(r"Unable to shutdown process (\d+) via")
 _HEADER = re.compile(r"^(?:\[[^\]]*\]: ?)?(Root Cause|Failures:|Other Failures)")
 _RANK = re.compile(r"rank\s+: (\d+) \(local_rank: (\d+)\)")
@@ -224,6 +251,8 @@ class _Launcher:
         self._log = log
         self._deaths: list[Death] = []
         self._forced: set[int] = set()
+        self._told: set[int] = set()
+        self._at: datetime | None = None
         self._first = False
         self._rank: tuple[int, int] | None = None
 
@@ -236,8 +265,12 @@ class _Launcher:
             self._rank = int(found[1]), int(found[2])
         elif (found := _EXIT.search(line)) is not None and self._rank is not None:
             who = Who(self._log.node, *self._rank)
-            self._add(who, int(found[1]), line, number, pid=int(found[2]), first=self._first)
-            self._rank = None
+            self._add(who, int(found[1]), line, number, pid=int(found[2]), first=self._first, at=self._at)
+            self._rank = self._at = None
+        elif (found := _TIME.match(line)) is not None:
+            self._at = datetime.strptime(found[1], "%Y-%m-%d_%H:%M:%S").replace(tzinfo=timezone.utc)
+        elif (found := _TOLD.search(line)) is not None:
+            self._told.add(int(found[1]))
         elif (found := _FAILED.search(line)) is not None:
             who = Who(self._log.node, None, int(found[2]))
             self._add(who, int(found[1]), line, number, pid=int(found[3]), first=True)
@@ -252,13 +285,24 @@ class _Launcher:
     def ends(self) -> list[Death]:
         """Return all deaths, with the victims of the launcher marked."""
         return [
-            replace(death, victim=death.code in (-15, 143) or (death.pid is not None and death.pid in self._forced))
+            replace(death, victim=death.code in (-15, 143) or death.pid in self._forced, told=death.pid in self._told)
             for death in self._deaths
         ]
 
-    def _add(self, who: Who, code: int, line: str, number: int, *, pid: int | None = None, first: bool) -> None:
+    def _add(
+        self,
+        who: Who,
+        code: int,
+        line: str,
+        number: int,
+        *,
+        pid: int | None = None,
+        first: bool,
+        at: datetime | None = None,
+    ) -> None:
         if code != 0:
-            self._deaths.append(Death(who, code, self._log.source, number, line.strip()[:300], pid=pid, first=first))
+            text = line.strip()[:300]
+            self._deaths.append(Death(who, code, self._log.source, number, text, pid=pid, first=first, at=at))
 
 
 def _without_doubles(deaths: list[Death]) -> list[Death]:
@@ -271,5 +315,12 @@ def _without_doubles(deaths: list[Death]) -> list[Death]:
             joined[key] = death
         else:
             who = death.who if death.who.rank is not None else known.who
-            joined[key] = replace(known, who=who, first=known.first or death.first, victim=known.victim or death.victim)
+            joined[key] = replace(
+                known,
+                who=who,
+                first=known.first or death.first,
+                victim=known.victim or death.victim,
+                told=known.told or death.told,
+                at=known.at or death.at,
+            )
     return list(joined.values())
