@@ -6,6 +6,7 @@ and taken up again, so that a triggerer that was replaced doesn't start from not
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
@@ -19,6 +20,13 @@ from airflow_ft.core.loglines import LineReader
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.progress import Progress, ProgressReader
 from airflow_ft.core.recovery import Recovery, begin, follow
+
+# torchrun announces the end, unprefixed (its ranks' lines have a prefix), as soon as a rank died; until it ends itself
+# it closes the other ranks, which takes seconds, and 30 s when one of them ignores TERM.
+GIVES_UP = re.compile(
+    r"^[EW]\d{4} .*torch/distributed/elastic/\S+\] failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: \d+\)"
+)
+BEGINS = re.compile(r"ft-agent \S+ \{.*\"event\":\"start\"")
 
 
 class Sight:
@@ -34,6 +42,7 @@ class Sight:
         self._highest = order.highest_step
         self._beyond_since: datetime | None = None
         self._generation_since = now()
+        self._given_up: set[str] = set()  # the logs in which a launcher has announced its end
         self.cursors: Cursors = {}
         self.recovery: Recovery | None = order.recovery
         self.loaded_checkpoint = order.last_checkpoint
@@ -62,6 +71,10 @@ class Sight:
 
     def _take_line(self, line: str, source: str) -> list[str]:
         now = self._now()
+        if GIVES_UP.match(line):
+            self._given_up.add(source)
+        elif BEGINS.search(line):
+            self._given_up.discard(source)
         before = self.progress
         moved = self._reader.feed(line, now, source)
         after = self.progress
@@ -76,6 +89,10 @@ class Sight:
             if self.recovery.state != "pending":
                 told.append(self.recovery.text)
         return told
+
+    def gives_up(self, node: str) -> bool:
+        """Whether the launcher on ``node`` has announced that it ends because a rank of its own died."""
+        return any(source.partition("/")[0] == node for source in self._given_up)
 
     def verdict(self) -> HangVerdict | None:
         """Ask the hang detector."""

@@ -11,8 +11,9 @@ turn looks again. It never ends, kills or charges a live job.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from pydantic import JsonValue
@@ -24,7 +25,7 @@ from airflow_ft.attempts.ports import Conclusion, Desk, Notice, WatchOrder
 from airflow_ft.attempts.pulse import Pulse
 from airflow_ft.attempts.reports import STATE_KEY, Reporter
 from airflow_ft.attempts.sight import Sight
-from airflow_ft.backends.base import PERSON, Backend, BackendError, JobState, Observation
+from airflow_ft.backends.base import PERSON, Backend, BackendError, JobState, NodeReport, Observation
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import End, Incident, Outcome
 from airflow_ft.core.decisions import Action
@@ -39,6 +40,7 @@ from airflow_ft.diagnosis.signature_files import load_rules
 READ_BYTES = 4_000_000  # of new log a turn
 NOTICES_KEPT = 20
 PAUSE_AFTER_ERROR_SECONDS = 5.0
+SETTLE_LOOK_SECONDS = 0.25
 UNREACHABLE_SAID_EVERY_SECONDS = 60.0
 
 
@@ -107,7 +109,8 @@ class Watch:
         chunks, cursors = await limited(
             self._backend.read_logs(self._order.ref, self._sight.cursors, READ_BYTES), LOOK_SECONDS, "reading logs"
         )
-        for text in self._sight.take(chunks, cursors):
+        # In a thread: a log that gained megabytes takes seconds to read, and all triggers share this event loop.
+        for text in await asyncio.to_thread(self._sight.take, chunks, cursors):
             self._desk.say(text)
         self._remember_recovery()
 
@@ -189,12 +192,34 @@ class Watch:
             return self._succeeded(seen)
         if seen.state in (JobState.ENDED, JobState.GONE):
             return await self._fault(seen, None, pulse)
-        if seen.state is JobState.HELD or any(node.lost for node in seen.nodes):
-            await self._desk.sleep(self._policy.settle_seconds)
-            await self._read()
-            return await self._fault(await self._look(), None, pulse, detected_at=seen.at)
+        if self._is_ending(seen):
+            return await self._fault(await self._settled(seen), None, pulse, detected_at=seen.at)
         verdict = self._hang_verdict(seen)
         return await self._fault(seen, verdict, pulse) if verdict is not None else None
+
+    def _is_ending(self, seen: Observation) -> bool:
+        """Whether this run is over, although not everything of it has ended.
+
+        A node is held, or lost; or its launcher has announced that it gives up *and* a child of it is really gone.
+        """
+        return seen.state is JobState.HELD or any(
+            node.lost or (node.first_sign_at is not None and self._sight.gives_up(node.node)) for node in seen.nodes
+        )
+
+    async def _settled(self, seen: Observation) -> Observation:
+        """Give evidence time to arrive, but no longer than until every node's launcher has said its word.
+
+        The observation that counts is made after the logs were read.
+        """
+        until = self._desk.now() + timedelta(seconds=self._policy.settle_seconds)
+        while self._desk.now() < until and not all(self._has_spoken(node) for node in seen.nodes):
+            await self._desk.sleep(min(SETTLE_LOOK_SECONDS, self._policy.settle_seconds))
+            await self._read()
+            seen = await self._look()
+        return seen
+
+    def _has_spoken(self, node: NodeReport) -> bool:
+        return node.lost or node.state is JobState.HELD or self._sight.gives_up(node.node)
 
     def _hang_verdict(self, seen: Observation) -> HangVerdict | None:
         if not self._policy.detects_hangs or seen.state is not JobState.RUNNING:
@@ -215,7 +240,7 @@ class Watch:
         self, seen: Observation, verdict: HangVerdict | None, pulse: Pulse, detected_at: datetime | None = None
     ) -> Conclusion | None:
         alive = seen.state is JobState.RUNNING and not seen.cancelled
-        if verdict is None and alive and not any(node.lost for node in seen.nodes):
+        if verdict is None and alive and not self._is_ending(seen):
             return None  # it was a passing state: somebody has restarted it
         incident = await self._concluder.conclude(seen, verdict, self._incidents, detected_at or seen.at)
         if pulse.jumped():
