@@ -1,7 +1,8 @@
 """Where every Python process of the tree is right now: the evidence of a hang, taken before anything is killed.
 
 Run as a short-lived process (`agent.pyz stacks`, or a fork of the supervisor on an order); writes ``stacks.json``:
-``{"version", "at", "number", "ranks": [{"pid", "rank", "via"}], "groups": [{"pids", "ranks", "stack"}]}``. Two ways, in
+``{"version", "at", "number", "ranks": [{"pid", "rank", "via", "state"}], "groups": [{"pids", "ranks", "stack",
+"stopped"}]}``. "state" is the kernel's letter: T is stopped (SIGSTOP), t is traced, D hangs in the kernel. Two ways, in
 this order, each tried and not deduced:
 
 - ``py-spy dump --nonblocking``: no side effect;
@@ -9,7 +10,8 @@ this order, each tried and not deduced:
   so it is for processes that are about to be killed (``by_signal=False`` forbids it). The default action of an
   unregistered real-time signal is death: it is sent only where /proc shows it as caught *and* our file exists.
 
-Equal stacks (addresses and ids removed) are one group, so the answer stays small for thousands of ranks.
+Equal stacks (addresses and ids removed) are one group, so the answer stays small for thousands of ranks. Stopped
+processes are a group of their own, whatever their stack, if it could be read at all.
 """
 
 from __future__ import annotations
@@ -30,11 +32,13 @@ MAX_BYTES = 64 * 1024
 SIGNAL_SECONDS = 3.0
 SPY_SECONDS = 5.0
 _QUIET_SECONDS = 0.2
+STOPPED = ("T", "t")
 
 
 def dump(directory: str, by_signal: bool = True, number: int | None = None) -> dict[str, Any]:
     """Dump, group, write stacks.json (if the disk allows) and return its content."""
     pids = _python_processes(directory)
+    states = {pid: _state(pid) for pid in pids}  # before anything of ours disturbs them
     texts = {pid: (text, "py-spy") for pid, text in _by_spy(pids).items()}
     if by_signal:
         rest = [pid for pid in pids if pid not in texts]
@@ -44,8 +48,10 @@ def dump(directory: str, by_signal: bool = True, number: int | None = None) -> d
         "version": state.VERSION,
         "at": time.time(),
         "number": number,
-        "ranks": [{"pid": pid, "rank": ranks[pid], "via": texts.get(pid, ("", None))[1]} for pid in pids],
-        "groups": _group({pid: text for pid, (text, _) in texts.items()}, ranks),
+        "ranks": [
+            {"pid": pid, "rank": ranks[pid], "via": texts.get(pid, ("", None))[1], "state": states[pid]} for pid in pids
+        ],
+        "groups": _group({pid: text for pid, (text, _) in texts.items()}, ranks, states),
     }
     _fit(result)
     try:
@@ -188,15 +194,25 @@ def _rank(pid: int) -> int | None:
     return int(text) if text.isdigit() and text.isascii() else None
 
 
-def _group(texts: dict[int, str], ranks: dict[int, int | None]) -> list[dict[str, Any]]:
-    """Equal stacks together, the largest group first."""
-    groups: dict[str, list[int]] = {}
-    for pid, text in texts.items():
-        groups.setdefault(normalized(text), []).append(pid)
+def _state(pid: int) -> str | None:
+    try:
+        with open("/proc/%d/stat" % pid, "rb") as file:
+            return file.read().rsplit(b")", 1)[1].split()[0].decode("ascii", "replace")
+    except (OSError, IndexError):
+        return None
+
+
+def _group(texts: dict[int, str], ranks: dict[int, int | None], states: dict[int, str | None]) -> list[dict[str, Any]]:
+    """Equal stacks together, the largest group first; the stopped apart, also those that couldn't be read."""
+    groups: dict[tuple[str, bool], list[int]] = {}
+    for pid in states:
+        stopped = states[pid] in STOPPED
+        if stopped or pid in texts:
+            groups.setdefault((normalized(texts.get(pid, "")), stopped), []).append(pid)
     found = []
-    for stack, pids in sorted(groups.items(), key=lambda item: -len(item[1])):
+    for (stack, stopped), pids in sorted(groups.items(), key=lambda item: -len(item[1])):
         known = sorted(rank for rank in (ranks[pid] for pid in pids) if rank is not None)
-        found.append({"pids": sorted(pids), "ranks": known, "stack": stack})
+        found.append({"pids": sorted(pids), "ranks": known, "stack": stack, "stopped": stopped})
     return found
 
 

@@ -95,17 +95,16 @@ def _hung(facts: Facts, reading: Reading) -> Diagnosis | None:
     verdict = facts.hang
     if verdict is None:
         return None
-    named = suspects.of_hang(facts)
+    named, sentence = suspects.of_hang(facts)
     best = next(
         (f for f in reading.findings if f.signature.role is Role.ROOT and f.signature.confidence >= _SURE), None
     )
-    who = f" {suspects.as_words(named)} {'differs' if len(named) == 1 else 'differ'} from the others." if named else ""
     root = Evidence(
         source="hang", text=verdict.text or "No progress.", role=Role.ROOT, fault_class=FaultClass.COMM_HANG
     )
     return Diagnosis(
         fault_class=FaultClass.COMM_HANG,
-        text=(verdict.text or "The training made no progress.") + who,
+        text=" ".join(filter(None, (verdict.text or "The training made no progress.", sentence))),
         root=root,
         suspects=named,
         confidence=0.8 if named else 0.6,

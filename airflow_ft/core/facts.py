@@ -41,6 +41,10 @@ class Stack(Protocol):
     def stack(self) -> str:
         """The stack as text."""
 
+    @property
+    def stopped(self) -> bool:
+        """Whether they are stopped (SIGSTOP, a debugger)."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:

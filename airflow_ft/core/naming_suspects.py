@@ -6,12 +6,17 @@ line is from its own log; for hardware a second, different sign on that node is 
 
 from __future__ import annotations
 
-from airflow_ft.core.facts import Facts
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from airflow_ft.core.facts import Facts, Stack
 from airflow_ft.core.faults import FaultClass, Suspect
 from airflow_ft.core.findings import Death, Finding, Reading, Who
 from airflow_ft.core.rules import Signature
 
-_STOPPED = ("State: T", "(stopped)", "do_signal_stop")
+_THREAD = re.compile(r"^(?:Current thread|Thread)\b")
 
 
 def name(who: Who) -> str:
@@ -65,23 +70,80 @@ def of_silence(reading: Reading) -> tuple[Suspect, ...]:
     return tuple(Suspect(kind="rank", name=str(rank)) for rank in silent[:8])
 
 
-def of_hang(facts: Facts) -> tuple[Suspect, ...]:
-    """Suspects of a hang: what the backend says, stopped processes, else the few ranks whose stack differs."""
+# --- hangs ----------------------------------------------------------------------------------------------------------
+
+
+class HangSuspects(NamedTuple):
+    """Who is suspected of a hang, and a sentence about them ("" if nobody is)."""
+
+    suspects: tuple[Suspect, ...] = ()
+    sentence: str = ""
+
+
+@dataclass(frozen=True)
+class _Together:
+    """Processes of all nodes that are at the same place."""
+
+    members: tuple[tuple[int, str], ...]  # a rank (a pid where no rank is known) and its node
+    stopped: bool = False
+
+
+def of_hang(facts: Facts) -> HangSuspects:
+    """Suspects of a hang: what the backend says, stopped ranks, else the few that are not where most are."""
     told = [e for e in facts.evidence if e.source == "hang" and (e.rank is not None or e.node)]
     found = [Suspect(kind="rank", name=str(e.rank)) for e in told if e.rank is not None]
     found += [Suspect(kind="node", name=e.node) for e in told if e.node and _is_ours(facts, e.node)]
     if found:
-        return tuple(dict.fromkeys(found))
-    stacks = [stack for stack in facts.stacks if stack.ranks or stack.pids]
-    odd = [stack for stack in stacks if any(mark in stack.stack for mark in _STOPPED)]
-    if not odd and len(stacks) > 1:
-        most = max(len(stack.ranks) or len(stack.pids) for stack in stacks)
-        odd = [stack for stack in stacks if (len(stack.ranks) or len(stack.pids)) * 2 <= most]
-    named = [Suspect(kind="rank", name=str(rank)) for stack in odd for rank in stack.ranks][:8]
-    nodes = {stack.node for stack in odd}
-    if len(nodes) == 1 and len({stack.node for stack in stacks}) > 1 and _is_ours(facts, next(iter(nodes))):
-        named.append(Suspect(kind="node", name=next(iter(nodes))))
-    return tuple(named)
+        named = tuple(dict.fromkeys(found))
+        return HangSuspects(named, f"{as_words(named)} {_verb(named, 'differs', 'differ')} from the others.")
+    ranked = [stack for stack in facts.stacks if stack.ranks]  # the launcher itself has no rank
+    if not ranked:
+        return HangSuspects()
+    groups = _together(ranked)
+    odd = [group for group in groups if group.stopped]
+    how = "is stopped (SIGSTOP).", "are stopped (SIGSTOP)."
+    if not odd:
+        most = max(len(group.members) for group in groups)
+        odd = [group for group in groups if len(groups) > 1 and len(group.members) * 2 <= most]
+        how = "differs from the others.", "differ from the others."
+    return _named(facts, [member for group in odd for member in group.members], {stack.node for stack in ranked}, how)
+
+
+def _named(facts: Facts, members: Sequence[tuple[int, str]], all_nodes: set[str], how: tuple[str, str]) -> HangSuspects:
+    if not members:
+        return HangSuspects()
+    ranks = tuple(Suspect(kind="rank", name=str(rank)) for rank, _ in members[:8])
+    nodes = {node for _, node in members}
+    where = next(iter(nodes)) if len(nodes) == 1 else ""
+    apart = len(all_nodes) > 1 and where != "" and _is_ours(facts, where)
+    sentence = f"{as_words(ranks)}{f' on {where}' if apart else ''} {_verb(members, *how)}"
+    return HangSuspects((*ranks, Suspect(kind="node", name=where)) if apart else ranks, sentence)
+
+
+def _together(stacks: Sequence[Stack]) -> list[_Together]:
+    """Join what waits at the same place, whatever node it is on: each node groups only its own processes."""
+    places: dict[tuple[str, bool], list[tuple[int, str]]] = {}
+    for stack in stacks:
+        place = ("", True) if stack.stopped else (_frames(stack.stack), False)
+        places.setdefault(place, []).extend((rank, stack.node) for rank in stack.ranks)
+    # A data loader's worker has its rank's number: where its rank is stands in another group, too.
+    return [_Together(tuple(dict.fromkeys(members)), stopped) for (_, stopped), members in places.items()]
+
+
+def _frames(stack: str) -> str:
+    """Return the frames of the main thread: what other threads do, and whether it used the CPU, tells nothing."""
+    sections: list[tuple[str, list[str]]] = [("", [])]
+    for line in stack.splitlines():
+        if _THREAD.match(line):
+            sections.append((line, []))
+        elif line.strip():
+            sections[-1][1].append(line.strip())
+    marked = [lines for head, lines in sections if "MainThread" in head or head.startswith("Current thread")]
+    return "\n".join(marked[0] if marked else [line for _, lines in sections for line in lines])
+
+
+def _verb(subjects: Sequence[object], one: str, many: str) -> str:
+    return one if len(subjects) == 1 else many
 
 
 def _has_second_sign(facts: Facts, reading: Reading, line: Finding, who: Who) -> bool:

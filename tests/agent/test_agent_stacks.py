@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import stat
 import subprocess
 import sys
@@ -54,7 +55,8 @@ def test_stack_names_the_stuck_function(start: AgentStarter, any_python: str, st
     agent.wait_text("ready")
     answer = dump(agent)
     child = agent.state["child"]
-    assert answer["ranks"] == [{"pid": child, "rank": None, "via": "signal"}]
+    state = {"lock": "S", "spin": "R"}[how]
+    assert answer["ranks"] == [{"pid": child, "rank": None, "via": "signal", "state": state}]
     function = {"lock": "a_lock_that_nobody_opens", "spin": "spinning_for_ever"}[how]
     assert function in answer["groups"][0]["stack"] and "outer" in answer["groups"][0]["stack"]
     assert agent.state["phase"] == "running" and agent.state["child"] == child
@@ -70,6 +72,21 @@ def test_equal_stacks_are_one_group_with_their_ranks(start: AgentStarter, stuck:
     answer = dump(agent)
     assert [group["ranks"] for group in answer["groups"]] == [[0, 1, 2], [3]]
     assert sorted(rank["rank"] for rank in answer["ranks"]) == [0, 1, 2, 3]
+
+
+def test_a_stopped_rank_is_a_group_of_its_own_without_a_stack(start: AgentStarter, stuck: str) -> None:
+    """SIGSTOP: it can't answer, and just that is the answer."""
+    script = f"for r in 0 1; do RANK=$r {sys.executable} {stuck} lock & done; wait"
+    agent = start("sh", "-c", script)
+    wait_for(lambda: agent.text.count("ready") == 2, "two ranks")
+    pids = {rank["rank"]: rank["pid"] for rank in dump(agent)["ranks"]}
+    os.kill(pids[1], signal.SIGSTOP)
+    answer = dump(agent)
+    assert [(group["ranks"], group["stopped"], bool(group["stack"])) for group in answer["groups"]] == [
+        ([0], False, True),
+        ([1], True, False),
+    ]
+    assert {rank["rank"]: rank["state"] for rank in answer["ranks"]} == {0: "S", 1: "T"}
 
 
 def test_who_cant_answer_is_not_hurt(start: AgentStarter, tmp_path: Path) -> None:

@@ -227,6 +227,7 @@ class Group:
     stack: str
     node: str = "n1"
     pids: tuple[int, ...] = field(default=())
+    stopped: bool = False
 
 
 @pytest.mark.row("P9")
@@ -237,6 +238,44 @@ def test_in_a_hang_the_rank_with_another_stack_is_suspected() -> None:
     assert diagnosis.fault_class is FaultClass.COMM_HANG
     assert suspected(diagnosis) == {("rank", "2")}
     assert diagnosis.text == "No step after step 5 for 130 s, 120 s are allowed. Rank 2 differs from the others."
+
+
+VERDICT = HangVerdict(last_step=5, text="No step after step 5 for 130 s.")
+
+
+@pytest.mark.row("P9")
+def test_equal_stacks_of_two_nodes_are_one_group() -> None:
+    """Each node groups only its own processes, so that both groups of n2 looked like a minority."""
+    stacks = (Group((0, 1), "all_reduce"), Group((2,), "all_reduce", "n2"), Group((3,), "sleep", "n2"))
+    facts = Facts(nodes=("n1", "n2"), hang=VERDICT, stacks=stacks)
+    diagnosis = classify(facts, load_rules())
+    assert suspected(diagnosis) == {("rank", "3"), ("node", "n2")}
+    assert diagnosis.text.endswith("Rank 3 on n2 differs from the others.")
+
+
+def test_only_the_main_threads_frames_count() -> None:
+    def spied(state: str, *others: str) -> str:
+        return "\n".join((f'Thread  ({state}): "MainThread"', "    backward (x.py:1)", *others))
+
+    loading = 'Thread  (idle): "pin_memory"\n    get (queue.py:5)\nThread  (idle): "MainThread"\n    load (y.py:1)'
+    stacks = (
+        Group((0, 1), spied("idle", 'Thread  (idle): "pin_memory"', "    get (queue.py:5)")),
+        Group((2,), spied("active"), "n2"),
+        Group((3,), loading, "n2"),
+    )  # fmt: skip
+    assert ("rank", "3") in suspected(classify(Facts(nodes=("n1", "n2"), hang=VERDICT, stacks=stacks), load_rules()))
+
+
+@pytest.mark.row("P9")
+def test_a_stopped_rank_is_named_before_all_others() -> None:
+    """It can't show its stack; its peers stand in the collective, the launchers (without a rank) somewhere else."""
+    stacks = (
+        Group((), "wait (torchrun)", "n1", (7,)), Group((0,), "all_reduce"), Group((1,), "broadcast"),
+        Group((2,), "all_reduce", "n2"), Group((3,), "", "n2", (9,), stopped=True),
+    )  # fmt: skip
+    diagnosis = classify(Facts(nodes=("n1", "n2"), hang=VERDICT, stacks=stacks), load_rules())
+    assert suspected(diagnosis) == {("rank", "3"), ("node", "n2")}
+    assert diagnosis.text == "No step after step 5 for 130 s. Rank 3 on n2 is stopped (SIGSTOP)."
 
 
 def test_a_hang_whose_stacks_are_all_alike_suspects_nobody() -> None:

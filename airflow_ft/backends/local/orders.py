@@ -111,22 +111,16 @@ def _stacks(directory: str) -> dict[str, Any] | None:
 
 
 def _groups(node: str, found: dict[str, Any] | None) -> list[StackGroup]:
-    """The dump's groups, and one of the processes that are stopped and therefore showed nothing."""
-    groups = [_group(node, entry) for entry in _objects(found, "groups")]
-    shown = {pid for group in groups for pid in group.pids}
-    silent = [entry for entry in _objects(found, "ranks") if entry.get("pid") not in shown]
-    stopped = [entry for entry in silent if _is_stopped(entry.get("pid"))]
-    if not stopped:
-        return groups
-    pids, ranks = [entry.get("pid") for entry in stopped], [entry.get("rank") for entry in stopped]
-    return [*groups, StackGroup(node=node, ranks=_ints(ranks), pids=_ints(pids), stack="", stopped=True)]
-
-
-def _group(node: str, entry: dict[str, Any]) -> StackGroup:
-    pids = _ints(entry.get("pids"))
-    stopped = bool(pids) and all(_is_stopped(pid) for pid in pids)
-    stack = str(entry.get("stack") or "")
-    return StackGroup(node=node, ranks=_ints(entry.get("ranks")), pids=pids, stack=stack, stopped=stopped)
+    return [
+        StackGroup(
+            node=node,
+            ranks=_ints(entry.get("ranks")),
+            pids=_ints(entry.get("pids")),
+            stack=str(entry.get("stack") or ""),
+            stopped=entry.get("stopped") is True,
+        )
+        for entry in _objects(found, "groups")
+    ]
 
 
 def _objects(found: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
@@ -136,12 +130,3 @@ def _objects(found: dict[str, Any] | None, key: str) -> list[dict[str, Any]]:
 
 def _ints(values: object) -> tuple[int, ...]:
     return tuple(value for value in values if isinstance(value, int)) if isinstance(values, list) else ()
-
-
-def _is_stopped(pid: object) -> bool:
-    """Whether a process is in state T (SIGSTOP) or t (a debugger)."""
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rsplit(b")", 1)[1].split()[0] in (b"T", b"t")
-    except (OSError, IndexError):
-        return False
