@@ -21,6 +21,14 @@ ACTION_WORDS = {
     Action.FAIL: "stop",
 }
 
+RECOVERY_WORDS = {
+    "pending": "… not known yet",
+    "recovered": "✓ recovered",
+    "from_scratch": "✗ restarted from the beginning",
+    "gap": "✗ steps were skipped",
+    "failed": "✗ not recovered",
+}
+
 
 def action_words(decision: Decision) -> str:
     """Say what is done: "restart in place", "resubmit without n2"."""
@@ -45,7 +53,8 @@ def recovery_words(recovery: Recovery | None) -> str:
     """Say whether training really recovered."""
     if recovery is None:
         return ""
-    return recovery.text or recovery.state.replace("_", " ")
+    word = RECOVERY_WORDS.get(recovery.state, recovery.state)
+    return f"{word}. {recovery.text}".strip() if recovery.text else word
 
 
 def duration_words(span: timedelta) -> str:
