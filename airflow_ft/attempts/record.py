@@ -77,6 +77,8 @@ def taken(chain: Chain, attempt: Attempt, notices: tuple[Notice, ...] = ()) -> C
         chain = with_event(chain, at, SUCCEEDED, outcome_sentence(attempt), attempt.number)
     seen = [p for p in (attempt.progress, *(i.progress for i in attempt.incidents)) if p is not None]
     past = tuple(i.past for i in attempt.incidents if i.past is not None)
+    saved = [(chain.last_checkpoint, chain.last_checkpoint_path), *((p.checkpoint, p.checkpoint_path) for p in seen)]
+    last_checkpoint = _highest([checkpoint for checkpoint, _ in saved])
     return chain.but(
         open=None,
         concluded=outcome.end if outcome else End.UNKNOWN,
@@ -85,7 +87,8 @@ def taken(chain: Chain, attempt: Attempt, notices: tuple[Notice, ...] = ()) -> C
         excluded_nodes=decision.excluded_nodes if decision else chain.excluded_nodes,
         faults=(*chain.faults, *past)[-FAULTS_KEPT:],
         highest_step=_highest([chain.highest_step, *(p.step for p in seen)]),
-        last_checkpoint=_highest([chain.last_checkpoint, *(p.checkpoint for p in seen)]),
+        last_checkpoint=last_checkpoint,
+        last_checkpoint_path=next((path for at, path in reversed(saved) if path and at == last_checkpoint), None),
     )
 
 

@@ -125,6 +125,8 @@ class Starter:
         kept = f" {', '.join(chain.excluded_nodes)} stay excluded." if chain.excluded_nodes else ""
         text = f"A person cleared the task: segment {chain.segment + 1} begins with fresh budgets.{kept}"
         self.say(text)
+        if chain.concluded is End.SUCCEEDED:  # it really runs again, from its beginning (LIF-11)
+            chain = chain.but(highest_step=None, last_checkpoint=None, last_checkpoint_path=None)
         chain = with_event(chain, now, CLEARED, text).but(
             segment=chain.segment + 1,
             segment_first=chain.attempts,
@@ -230,7 +232,8 @@ class Starter:
             try_number=self.info.try_number,
             excluded_nodes=chain.excluded_nodes,
             created_at=self.now(),
-            expected_checkpoint=chain.last_checkpoint if chain.faults else None,
+            expected_checkpoint=chain.last_checkpoint,
+            resume_from=chain.last_checkpoint_path or "",
         )
         reach("start.before_intent")
         self.store.save_attempt(attempt)
@@ -247,7 +250,7 @@ class Starter:
             attempt=attempt.number,
             tags=self.info.tags(),
             excluded_nodes=attempt.excluded_nodes,
-            resume_from=str(attempt.expected_checkpoint or ""),
+            resume_from=attempt.resume_from,
             hold=self.policy.hold_seconds,
             grace=self.policy.grace_seconds,
         )

@@ -118,6 +118,7 @@ class Attempt(Record):
     created_at: AwareDatetime
     ended_at: AwareDatetime | None = None
     expected_checkpoint: int | None = None
+    resume_from: str = ""  # where that checkpoint is, as its line said: the hint FT_RESUME_FROM
     progress: Progress | None = None
     incidents: tuple[Incident, ...] = ()  # the last one has the decision that ended the attempt
     recovery: Recovery | None = None  # of the fault before this attempt
@@ -178,6 +179,7 @@ class Chain(Record):
     faults: tuple[PastFault, ...] = ()  # of this segment, the newest last, at most 64
     highest_step: int | None = None  # over all segments
     last_checkpoint: int | None = None
+    last_checkpoint_path: str | None = None  # of just that one; None: its line named no path
     debts: tuple[Debt, ...] = ()
     events: tuple[ChainEvent, ...] = ()  # the newest last, at most 40
     next_event: int = 0

@@ -45,6 +45,7 @@ class Progress(Record):
     first_step_at: AwareDatetime | None = None
     every: int | None = None  # the usual distance between two printed steps
     checkpoint: int | None = None  # the newest that was saved
+    checkpoint_path: str | None = None  # where, if the line about it said so
     loaded: int | None = None  # the checkpoint that was loaded at the start; 0 with ``from_scratch``
     loaded_text: str | None = None
     from_scratch: bool | None = None
@@ -59,6 +60,7 @@ class _Memory(Record):
     doubtful: int | None = None
     increments: tuple[int, ...] = ()
     saving: int | None = None
+    saving_path: str | None = None
     loading: int | None = None
     base: int = 0  # steps of finished epochs, for counters that begin again
     counter: int | None = None
@@ -230,20 +232,23 @@ class ProgressReader:
     def _beside(self, seen: Sighting, at: datetime, *, moved: bool) -> None:
         changes: dict[str, Any] = {}
         saved, loaded = seen.saved, seen.loaded
+        begun, begun_path = self._memory.saving, self._memory.saving_path
         if moved:
-            saved = self._memory.saving if saved is None else saved
+            saved = begun if saved is None else saved
             if loaded is None and self._progress.loaded is None:
                 loaded = self._memory.loading
-            self._remember(saving=None, loading=None)
+            self._remember(saving=None, saving_path=None, loading=None)
         elif seen.phase == "train" and saved is None and self._memory.saving is not None:
-            saved = self._memory.saving  # "saved checkpoint", without a number
-            self._remember(saving=None)
+            saved = begun  # "saved checkpoint", without a number
+            self._remember(saving=None, saving_path=None)
         if seen.saving is not None:
-            self._remember(saving=seen.saving)
+            self._remember(saving=seen.saving, saving_path=seen.path)
         if seen.loading is not None:
             self._remember(loading=seen.loading)
         if saved is not None:
-            changes["checkpoint"] = saved
+            known = self._progress.checkpoint_path if saved == self._progress.checkpoint else None
+            path = seen.path if seen.saving is None else None
+            changes |= {"checkpoint": saved, "checkpoint_path": path or (begun_path if saved == begun else known)}
         if loaded is not None:
             changes |= {"loaded": loaded, "loaded_text": seen.text, "from_scratch": False}
             self._remember(new_run=True, loading=None)

@@ -39,6 +39,7 @@ class Sighting(NamedTuple):
     from_scratch: bool = False
     restarts: bool = False
     text: str | None = None
+    path: str | None = None  # of the checkpoint that is saved
 
     @property
     def says_something(self) -> bool:
@@ -107,6 +108,12 @@ _SCRATCH = re.compile(
     r"|(?:check[- ]?point|tracker file|ckpt)\b.*\bnot found|nothing to resume)"
 )
 _HABIT = re.compile(r"(?i)\b(?:every|interval|each|will be saved|strategy|keep(?:ing)?_?)\b")
+# A path, as people print one: quoted, in brackets, or a word that has a folder in it. Never a ratio or a unit.
+_LONGEST_PATH = 1_000
+_QUOTED_PATH = re.compile(r"""(['"`])([^'"`]*/[^'"`]+)\1|\(((?:~|\.{1,2})?/[^()]+|\w+://[^()]+)\)""")
+    r"""(['"`])((?:~|\.{1,2})?/[^'"`]+|\w+://[^'"`]+)\1|\(((?:~|\.{1,2})?/[^()]+|\w+://[^()]+)\)"""
+)
+_PATH = re.compile(r"""(?<![\w/.~:-])((?:(?:~|\.{1,2})?/|\w+://|[\w.+=-]*[A-Za-z_][\w.+=-]*/)[^\s'"`,;()\[\]<>|]+)""")
 _MARKS = (
     re.compile(rf"(?i)global_?step[-_:= ]*0*(?P<n>{_NUM}){_END}"),
     re.compile(rf"(?i)(?<![A-Za-z])step[-_:= ]*#?0*(?P<n>{_NUM})(?![\d%])"),
@@ -176,6 +183,7 @@ def _from_mapping(found: object) -> Sighting | None:
         loss=loss,
         phase=str(phase)[:40] if isinstance(phase, str) else ("train" if step is not None else None),
         saved=_first(found, ("checkpoint", "saved"), _whole),
+        path=_first(found, ("checkpoint_path",), _path_text),
         loaded=_first(found, ("loaded", "resumed_from"), _whole),
         from_scratch=found.get("from_scratch") is True,
     )
@@ -227,14 +235,28 @@ def _read_checkpoint(line: str) -> Sighting | None:
         return _NOTHING
     number = next((read_number(mark["n"]) for pattern in _MARKS if (mark := pattern.search(line))), None)
     if about and _SAVED.search(line):
-        return Sighting(saved=number, phase="train")
+        return Sighting(saved=number, phase="train", path=_read_path(line))
     if about and _SAVING.search(line):
-        return Sighting(saving=number, phase="checkpoint")
+        return Sighting(saving=number, phase="checkpoint", path=_read_path(line))
     if _LOADED.search(line) and (about or _FROM_STEP.search(line)):
         return Sighting(loaded=number, text=line[:300]) if number is not None else _NOTHING
     if about and _LOADING.search(line):
         return Sighting(loading=number, text=line[:300])
     return None
+
+
+def _read_path(line: str) -> str | None:
+    """Return the path in a line about a checkpoint: the last one that names a checkpoint, else the last one."""
+    found: list[str] = [match[2] or match[3] for match in _QUOTED_PATH.finditer(line)]
+    if not found:
+        found = [match[1].rstrip(".:!?") for match in _PATH.finditer(line)]
+    found = [path for path in found if len(path) <= _LONGEST_PATH and not re.fullmatch(r"\w+/s(?:ec)?", path)]
+    about = [path for path in found if _CHECKPOINT.search(path) or any(mark.search(path) for mark in _MARKS)]
+    return (about or found)[-1] if found else None
+
+
+def _path_text(value: object) -> str | None:
+    return value if isinstance(value, str) and 0 < len(value) <= _LONGEST_PATH else None
 
 
 def _read_words(line: str) -> Sighting:
