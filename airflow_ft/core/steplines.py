@@ -111,8 +111,6 @@ _HABIT = re.compile(r"(?i)\b(?:every|interval|each|will be saved|strategy|keep(?
 # A path, as people print one: quoted, in brackets, or a word that has a folder in it. Never a ratio or a unit.
 _LONGEST_PATH = 1_000
 _QUOTED_PATH = re.compile(r"""(['"`])([^'"`]*/[^'"`]+)\1|\(((?:~|\.{1,2})?/[^()]+|\w+://[^()]+)\)""")
-    r"""(['"`])((?:~|\.{1,2})?/[^'"`]+|\w+://[^'"`]+)\1|\(((?:~|\.{1,2})?/[^()]+|\w+://[^()]+)\)"""
-)
 _PATH = re.compile(r"""(?<![\w/.~:-])((?:(?:~|\.{1,2})?/|\w+://|[\w.+=-]*[A-Za-z_][\w.+=-]*/)[^\s'"`,;()\[\]<>|]+)""")
 _MARKS = (
     re.compile(rf"(?i)global_?step[-_:= ]*0*(?P<n>{_NUM}){_END}"),
