@@ -60,6 +60,7 @@ class Reporter:
                 "attempt": self._ref.attempt,
                 "generation": seen.generation if seen else None,
                 "state": self._state,
+                "nodes": [node.node for node in seen.nodes] if seen else [],
                 "progress": sight.progress.to_record(),
             }
         )

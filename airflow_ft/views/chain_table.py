@@ -70,7 +70,7 @@ def _rows(attempt: Attempt, incidents: list[Incident], following: Attempt | None
                 started=started,
                 ran=incident.detected_at - started,
                 steps=_steps(incident.progress),
-                nodes=_nodes(attempt),
+                nodes=_nodes(attempt, stored),
                 fault=incident.diagnosis.disruption or incident.diagnosis.fault_class.value,
                 fault_text=incident.diagnosis.text,
                 done=action_words(incident.decision),
@@ -88,7 +88,7 @@ def _rows(attempt: Attempt, incidents: list[Incident], following: Attempt | None
                 started=started,
                 ran=attempt.ended_at - started if attempt.ended_at else None,
                 steps=_steps(stored.live if running else attempt.progress),
-                nodes=_nodes(attempt),
+                nodes=_nodes(attempt, stored),
                 fault="",
                 fault_text=attempt.outcome.text if attempt.outcome else "",
                 done="",
@@ -108,9 +108,10 @@ def _steps(progress: Progress | None) -> str:
     return f"{progress.first_step if progress.first_step is not None else '?'} → {progress.step}"
 
 
-def _nodes(attempt: Attempt) -> str:
+def _nodes(attempt: Attempt, stored: StoredChain) -> str:
+    nodes = stored.live_nodes if attempt.number == stored.chain.open and stored.live_nodes else attempt.nodes
     without = f" without {', '.join(attempt.excluded_nodes)}" if attempt.excluded_nodes else ""
-    return f"{', '.join(attempt.nodes[:8]) or '–'}{' …' if len(attempt.nodes) > 8 else ''}{without}"
+    return f"{', '.join(nodes[:8]) or '–'}{' …' if len(nodes) > 8 else ''}{without}"
 
 
 def _end(attempt: Attempt, last: bool) -> str:

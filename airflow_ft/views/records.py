@@ -27,6 +27,7 @@ class StoredChain:
     live: Progress | None = None
     live_generation: int | None = None
     live_incident: Incident | None = None
+    live_nodes: tuple[str, ...] = ()  # where the open attempt runs: its record has its nodes only when it has ended
     task_state: str | None = None
     unreadable: tuple[str, ...] = ()
 
@@ -69,6 +70,7 @@ def read_chain(session: Any, dag_id: str, run_id: str, task_id: str, map_index: 
         attempts=tuple(attempts),
         live=Progress.from_record(live["progress"]) if mine and live else None,
         live_generation=live.get("generation") if mine and live else None,
+        live_nodes=_names(live.get("nodes")) if mine and live else (),
         live_incident=incident if incident is not None and incident.attempt == chain.open else None,
         task_state=_task_state(session, dag_id, run_id, task_id, map_index),
         unreadable=tuple(unreadable),
@@ -131,6 +133,10 @@ def _incident(order: Any) -> Incident | None:
         return None if order is None else Incident.from_record(order)
     except UnreadableRecordError:
         return None
+
+
+def _names(nodes: Any) -> tuple[str, ...]:
+    return tuple(str(node) for node in nodes) if isinstance(nodes, list) else ()
 
 
 def _task_state(session: Any, dag_id: str, run_id: str, task_id: str, map_index: int) -> str | None:
