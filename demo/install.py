@@ -15,7 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 LOCK = ROOT / "requirements.lock"
 # Measured on an empty cache, Linux x86-64: PyTorch brings CUDA's libraries along, wanted or not.
-SIZES = "about 2.9 GB to download if nothing is cached, 5.7 GB on disk"
+SIZES = "3.2 GB to download if nothing is cached, 5.7 GB on disk"
 PYTHONS = ((3, 10), (3, 13))
 
 

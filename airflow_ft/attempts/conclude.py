@@ -222,13 +222,18 @@ class Concluder:
         note = sanitise(slim.to_record(), NOTE_BYTES)
         return dict(note) if isinstance(note, dict) else {}
 
-    async def stop(self, incident: Incident | None) -> Debt | None:
-        """Let go of the job: nothing holds a GPU once the decision is known. Returns a debt if that isn't possible."""
+    async def stop(self, incident: Incident, *, gently: bool = False) -> Debt | None:
+        """Let go of the job: nothing holds a GPU once the decision is known. Returns a debt if that isn't possible.
+
+        ``gently``: training may be alive and well; it gets TERM and its grace period, no order to end at once.
+        """
         reach("conclude.before_stop")
         ref = self.order.ref
         limit = self.policy.grace_seconds + CANCEL_MARGIN_SECONDS
         try:
-            if incident is not None:
+            if gently:
+                await self._publish(self._note(incident))
+            else:
                 await self._release(incident)
             await limited(self.backend.cancel(ref, self.policy.grace_seconds), limit, "stopping the job")
         except BackendError as error:

@@ -41,6 +41,14 @@ READ_BYTES = 4_000_000  # of new log a turn
 NOTICES_KEPT = 20
 PAUSE_AFTER_ERROR_SECONDS = 5.0
 SETTLE_LOOK_SECONDS = 0.25
+
+CANCELLED = "cancelled"
+# How an attempt ended whose "disruption" is none of the platform's.
+PLANNED_ENDS = {
+    CANCELLED: End.CANCELLED,
+    "attempt_timeout": End.TIMED_OUT,
+    "execution_timeout": End.TIMED_OUT,
+}
 UNREACHABLE_SAID_EVERY_SECONDS = 60.0
 
 
@@ -274,8 +282,7 @@ class Watch:
             return await self._fault(seen, None, pulse)
         reason = f"The job was cancelled: {seen.reason or 'by a person'}."
         decision = stop_decision(reason, self._order, self._incidents[-1].decision if self._incidents else None)
-        incident = self._bare_incident(seen, reason, decision, "cancelled")
-        return self._base(seen, Outcome(end=End.CANCELLED, text=reason, code=seen.code), incident, stopped=True)
+        return self._conclusion(seen, self._bare_incident(seen, reason, decision, CANCELLED), stopped=True, debts=())
 
     async def _time_is_up(self, seen: Observation) -> Conclusion:
         name = self._order.deadline_name or "attempt_timeout"
@@ -283,11 +290,10 @@ class Watch:
             f"Timed out: {name} ended at {self._order.deadline:%H:%M:%S}. A limit, not a fault; nothing is charged."
         )
         self._desk.say(reason, warning=True)
-        debt = await self._concluder.stop(None)
         decision = stop_decision(reason, self._order, self._incidents[-1].decision if self._incidents else None)
         incident = self._bare_incident(seen, reason, decision, name)
-        outcome = Outcome(end=End.TIMED_OUT, text=reason)
-        return self._base(seen, outcome, incident, stopped=debt is None, debts=(debt,) if debt else ())
+        debt = await self._concluder.stop(incident, gently=True)
+        return self._conclusion(seen, incident, debt is None, (debt,) if debt else ())
 
     def _bare_incident(self, seen: Observation, text: str, decision: Any, disruption: str) -> Incident:
         diagnosis = Diagnosis(fault_class=FaultClass.UNKNOWN, text=text, disruption=disruption)
@@ -301,7 +307,8 @@ class Watch:
         )
 
     def _conclusion(self, seen: Observation, incident: Incident, stopped: bool, debts: tuple[Any, ...]) -> Conclusion:
-        end = End.DISRUPTED if incident.diagnosis.disruption else End.FAULT
+        planned = incident.diagnosis.disruption
+        end = PLANNED_ENDS.get(planned, End.DISRUPTED) if planned else End.FAULT
         outcome = Outcome(end=end, text=incident.diagnosis.text, code=seen.code)
         return self._base(seen, outcome, incident, stopped=stopped, debts=debts)
 
