@@ -192,13 +192,14 @@ class Watch:
     # --- reacting ------------------------------------------------------------------------------------------------
 
     async def _react(self, seen: Observation, pulse: Pulse) -> Conclusion | None:
-        if self._order.deadline is not None and self._desk.now() >= self._order.deadline:
+        over = seen.state in (JobState.ENDED, JobState.GONE)  # a job that came to its end just in time is not stopped
+        if self._order.deadline is not None and self._desk.now() >= self._order.deadline and not over:
             return await self._time_is_up(seen)
         if seen.cancelled:
             return await self._cancelled(seen, pulse)
         if seen.state is JobState.ENDED and seen.code == 0 and not any(node.term for node in seen.nodes):
             return self._succeeded(seen)
-        if seen.state in (JobState.ENDED, JobState.GONE):
+        if over:
             return await self._fault(seen, None, pulse)
         if self._is_ending(seen):
             return await self._fault(await self._settled(seen), None, pulse, detected_at=seen.at)

@@ -122,8 +122,6 @@ class FaultTolerantTrainingOperator(BaseOperator):
         self._mask(job)
         backend = create_backend(job.backend)
         store = ChainStore(TaskStateStore(context["task_state_store"]))
-        if self.deferrable and store.load() is None:
-            require_triggerer()
         starter = Starter(
             store=store,
             backend=backend,
@@ -136,9 +134,15 @@ class FaultTolerantTrainingOperator(BaseOperator):
             naming=lambda name, chain: setattr(self, "_live", (backend, job, name, chain)),
         )
         try:
+            if self.deferrable and store.load() is None:
+                require_triggerer()
             chain, started = asyncio.run(starter.start())
         except UnreadableRecordError as error:
             raise TryAgainLaterError(f"The chain's record can't be read: {error}", 300.0) from None
+        except TrainingFault:
+            self._tell_what_is_left(context, store)
+            raise
+        self._tell(context, store, chain)  # what a try that was lost has recorded, but not told
         if started is None:
             self.log.info("Training is done already; nothing is run again.")
             return self._result(chain, store)
@@ -257,6 +261,11 @@ class FaultTolerantTrainingOperator(BaseOperator):
         from airflow_ft.notifications.outbox import send_due
 
         send_due(self.notify, context, store, chain, self.log)
+
+    def _tell_what_is_left(self, context: Context, store: ChainStore) -> None:
+        chain = store.load()
+        if chain is not None:
+            self._tell(context, store, chain)
 
 
 def try_info(context: Any) -> TryInfo:
