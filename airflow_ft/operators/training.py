@@ -22,7 +22,7 @@ from airflow_ft.core.chain import Attempt, Chain, End
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.policy_record import write_policy
 from airflow_ft.core.records import UnreadableRecordError
-from airflow_ft.operators.desk import TaskStateStore, WorkerDesk
+from airflow_ft.operators.desk import TaskStateStore, WorkerDesk, ended_by_a_person
 from airflow_ft.operators.links import RetryChainLink, TrainingLogLink
 from airflow_ft.operators.retry_policy import FaultToleranceRetryPolicy
 from airflow_ft.operators.settings import RETRIES, TrainingSettingsError, job_from, policy_from, refuse_retries
@@ -86,6 +86,8 @@ class FaultTolerantTrainingOperator(BaseOperator):
         self.log_tail_lines = log_tail_lines
         self.notify = tuple(notify) if isinstance(notify, Sequence) else (notify,)
         self._killed = False
+        self._stopper: threading.Thread | None = None
+        self._info: TryInfo | None = None
         self._live: tuple[Backend, TrainingJob, str, str] | None = (
             None  # what on_kill has to stop: backend, job name, chain id
         )
@@ -113,9 +115,15 @@ class FaultTolerantTrainingOperator(BaseOperator):
 
     def execute(self, context: Context) -> Any:
         """Begin or go on: replay, reconcile, fence, submit, watch."""
+        try:
+            return self._execute(context)
+        finally:
+            self._let_stop()
+
+    def _execute(self, context: Context) -> Any:
         from airflow_ft.operators.triggerers import require_triggerer
 
-        info = try_info(context)
+        info = self._info = try_info(context)
         current_run.set(info.run_id)
         reach("execute.begin")
         job = job_from(self.job)
@@ -207,15 +215,27 @@ class FaultTolerantTrainingOperator(BaseOperator):
     # --- a person, or the worker's end ---------------------------------------------------------------------------
 
     def on_kill(self) -> None:
-        """Stop the job when this very process is told to end. Runs in a signal handler, hence the thread."""
+        """Stop the job if a person has ended the task. Runs in a signal handler, so it only starts a thread.
+
+        Airflow also ends a task whose try it has given to somebody else (a lost heartbeat: the job is adopted), and one
+        whose api-server is away. Those jobs are healthy, and stay.
+        """
         self._killed = True
-        if self._live is None:
+        if self._live is not None and self._stopper is None:
+            self._stopper = threading.Thread(target=self._stop_if_ended, args=self._live, daemon=True)
+            self._stopper.start()
+
+    def _stop_if_ended(self, backend: Backend, job: TrainingJob, name: str, chain: str) -> None:
+        if not ended_by_a_person(self._info):
+            self.log.warning("This process is being ended, the task is not: %s is not touched.", name)
             return
-        backend, job, name, chain = self._live
-        self.log.warning("This task is being ended; stopping %s.", name)
-        thread = threading.Thread(target=lambda: asyncio.run(backend.fence(name, chain, job)), daemon=True)
-        thread.start()
-        thread.join(KILL_SECONDS)
+        self.log.warning("This task was ended; stopping %s.", name)
+        asyncio.run(backend.fence(name, chain, job))
+
+    def _let_stop(self) -> None:
+        """Give a thread that stops the job the time that Airflow leaves to this process."""
+        if self._stopper is not None:
+            self._stopper.join(KILL_SECONDS)
 
     # --- helpers -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,44 @@
+"""One Airflow for the whole session, on sqlite, then another one on PostgreSQL for the tests that ask for both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from tests.airflow.harness import Harness
+from tests.systems import postgres
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Declare the marker of this folder."""
+    config.addinivalue_line("markers", "both_databases: runs on sqlite and on PostgreSQL")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Give each test its databases; pytest keeps the tests of one database together."""
+    if "airflow" in metafunc.fixturenames:
+        both = metafunc.definition.get_closest_marker("both_databases")
+        databases = ["sqlite", "postgresql"] if both else ["sqlite"]
+        metafunc.parametrize("airflow", databases, indirect=True, scope="session")
+
+
+@pytest.fixture(scope="session")
+def airflow(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Harness]:
+    """A healthy Airflow."""
+    template = request.config.cache.mkdir("airflow-template")
+    if request.param == "sqlite":
+        yield from _booted(Harness(tmp_path_factory.mktemp("airflow"), template=template))
+    elif reason := postgres.available():
+        pytest.skip(reason)
+    else:
+        with postgres.PostgresServer() as server:
+            yield from _booted(Harness(tmp_path_factory.mktemp("airflow"), server.url(), template))
+
+
+def _booted(harness: Harness) -> Iterator[Harness]:
+    try:
+        harness.boot()
+        yield harness
+    finally:
+        harness.shut_down()

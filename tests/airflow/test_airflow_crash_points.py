@@ -1,0 +1,77 @@
+"""Whatever dies between two lines of a try: one job for each attempt, none lost, none killed, nothing charged."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.airflow import crash_points
+from tests.airflow.harness import Harness
+from tests.airflow.stories import check, kinds
+
+pytestmark = [pytest.mark.story("SUB-02"), pytest.mark.row("P12")]
+
+RESUBMITTED = "--crash-at 3 --say 'socket.gaierror: [Errno -3] Temporary failure in name resolution'"
+IN_PLACE = "--crash-at 3"
+
+
+def test_every_point_in_the_source_is_armed_by_a_test() -> None:
+    """A new point needs a test."""
+    armed = {*crash_points.WORKER, *crash_points.FENCE, *crash_points.TRIGGER, *crash_points.STOP, *crash_points.KILL}
+    assert crash_points.named_in_source() == armed
+    assert len(armed) >= 20
+
+
+@pytest.mark.airflow
+@pytest.mark.both_databases
+@pytest.mark.timeout(600)
+def test_a_task_that_is_killed_anywhere_leaves_one_job_and_is_not_charged(airflow: Harness) -> None:
+    """kill -9 of the task's process at every point of a try that ends well."""
+    runs = {point: airflow.start("one_node", name=point, arm={point: "kill"}) for point in crash_points.WORKER}
+    airflow.wait_ended(list(runs.values()), 400)
+    for point, run in runs.items():
+        assert airflow.reached(point, run), point
+        chain = check(airflow, run)
+        lost = "try_lost" in kinds(chain)
+        assert lost == (point not in ("execute.begin", "start.before_chain")), f"{point}: {kinds(chain)}"
+
+
+@pytest.mark.airflow
+@pytest.mark.timeout(600)
+def test_a_task_that_is_killed_while_it_records_a_fault_is_charged_once(airflow: Harness) -> None:
+    """kill -9 of the task's process at every point after a fault: the decision is replayed, never taken anew."""
+    points = crash_points.WORKER[crash_points.WORKER.index("complete.begin") :]
+    runs = {point: airflow.start("one_node", RESUBMITTED, name=point, arm={point: "kill"}) for point in points}
+    airflow.wait_ended(list(runs.values()), 400)
+    for point, run in runs.items():
+        assert airflow.reached(point, run), point
+        chain = check(airflow, run, attempts=2, restarts=1)
+        assert kinds(chain).count("fault") == 1
+        assert kinds(chain)[-1] == "succeeded"
+
+
+@pytest.mark.airflow
+@pytest.mark.both_databases
+@pytest.mark.timeout(600)
+def test_a_triggerer_that_is_killed_anywhere_restarts_training_once(airflow: Harness) -> None:
+    """kill -9 of the triggerer at every point of a watch: its successor finds the decision, and takes none anew."""
+    runs = {}
+    for point in crash_points.TRIGGER:
+        runs[point] = airflow.start("two_nodes", IN_PLACE, name=point, arm={point: "kill"})
+    airflow.wait_ended(list(runs.values()), 400)
+    for point, run in runs.items():
+        assert airflow.reached(point, run), point
+        check(airflow, run, in_place=1, nodes=2)
+        assert "try_lost" not in kinds(airflow.chain(run))
+
+
+@pytest.mark.airflow
+@pytest.mark.timeout(600)
+def test_a_triggerer_that_is_killed_while_it_stops_a_job_charges_once(airflow: Harness) -> None:
+    """kill -9 of the triggerer around the end of an attempt: one resubmission, one charge."""
+    runs = {}
+    for point in crash_points.STOP:
+        runs[point] = airflow.start("one_node", RESUBMITTED, name=f"stop-{point}", arm={point: "kill"})
+    airflow.wait_ended(list(runs.values()), 400)
+    for point, run in runs.items():
+        assert airflow.reached(point, run), point
+        check(airflow, run, attempts=2, restarts=1)

@@ -1,0 +1,138 @@
+"""What people do to a task: clear, mark, delete. Kill means kill, a clear really runs again, nothing stays behind."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from tests.airflow import crash_points
+from tests.airflow.harness import Harness, Run
+from tests.airflow.stories import check, kinds
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(600)]
+
+GONE_SECONDS = 60.0  # LIF-01
+LONG = "--steps 4000"  # nearly a quarter of an hour
+STOPS = ("failed", "success", "deleted")
+WORKING = ("start.before_submit", "start.after_submit")
+# A task that only trains for long, until a clear: the second time the conf is the same, but it has come far.
+UNTIL_CLEARED = "--steps 60 --every 1"
+
+
+def stop(airflow: Harness, run: Run, how: str) -> None:
+    """Do what a person does."""
+    if how == "deleted":
+        airflow.client.request("DELETE", f"dags/{run.dag_id}/dagRuns/{run.run_id}")
+    elif how == "cleared":
+        airflow.client.clear(run.dag_id, run.run_id)
+    else:
+        airflow.client.mark(*run.key, how)
+
+
+def wait_gone(airflow: Harness, runs: dict[str, Run]) -> None:
+    """Wait until nothing of the runs' trainings lives."""
+    deadline = time.monotonic() + GONE_SECONDS
+    while left := {name: found for name, run in runs.items() if (found := airflow.processes(run))}:
+        assert time.monotonic() < deadline, f"still alive: {left}\n" + airflow.explain(runs[next(iter(left))])
+        time.sleep(0.5)
+
+
+@pytest.mark.story("LIF-01")
+@pytest.mark.row("P12")
+def test_a_deferred_task_that_a_person_ends_takes_its_training_along(airflow: Harness) -> None:
+    """Marked failed, marked success, or deleted with its run: the job is gone within a minute."""
+    runs = {how: airflow.start("one_node", LONG, name=how) for how in STOPS}
+    for run in runs.values():
+        airflow.wait_deferred_and_running(run)
+    for how, run in runs.items():
+        stop(airflow, run, how)
+    wait_gone(airflow, runs)
+    for how, run in runs.items():
+        assert airflow.state(run) == (None if how == "deleted" else how)
+        assert [job.attempt for job in airflow.jobs(run)] == [0], "nothing was submitted again"
+
+
+@pytest.mark.story("LIF-01")
+@pytest.mark.row("P12")
+def test_a_task_that_a_person_ends_while_it_submits_leaves_no_training(airflow: Harness) -> None:
+    """The worker stands right before, or right after, the creation of the job."""
+    runs = {}
+    for how in STOPS:
+        for point in WORKING:
+            name = f"{how}-{point}"
+            runs[name] = airflow.start("one_node", LONG, name=name, arm={point: "wait"})
+    for name, run in runs.items():
+        airflow.wait_reached(name.partition("-")[2], run)
+    for name, run in runs.items():
+        stop(airflow, run, name.partition("-")[0])
+    time.sleep(1)
+    for name, run in runs.items():
+        airflow.release(name.partition("-")[2], run)
+    wait_gone(airflow, {name: run for name, run in runs.items() if name.endswith("after_submit")})
+    time.sleep(8)  # a killed worker lives for 5 s more: it creates nothing in them
+    wait_gone(airflow, runs)
+    for name, run in runs.items():
+        assert len(airflow.jobs(run)) <= 1, name
+        assert airflow.state(run) == (None if name.startswith("deleted") else name.partition("-")[0])
+
+
+@pytest.mark.story("LIF-01")
+@pytest.mark.both_databases
+def test_a_task_that_is_cleared_stops_its_job_before_the_next_one_starts(airflow: Harness) -> None:
+    """Cleared while deferred, and while submitting: a new segment, a new number, never two at once."""
+    runs = {"deferred": airflow.start("one_node", UNTIL_CLEARED, name="clear-deferred")}
+    for point in crash_points.FENCE:
+        runs[point] = airflow.start("one_node", UNTIL_CLEARED, name=f"clear-{point}", arm={point: "kill"})
+    for point in WORKING:
+        runs[point] = airflow.start("one_node", UNTIL_CLEARED, name=f"clear-{point}", arm={point: "wait"})
+    for name, run in runs.items():
+        if name in WORKING:
+            airflow.wait_reached(name, run)
+        else:
+            airflow.wait_deferred_and_running(run)
+    for run in runs.values():
+        stop(airflow, run, "cleared")
+    for point in WORKING:
+        airflow.release(point, runs[point])
+    airflow.wait_ended(list(runs.values()))
+    for name, run in runs.items():
+        if name in crash_points.FENCE:
+            assert airflow.reached(name, run), name
+        started = [told for told in airflow.told(run) if told["what"] == "start"]
+        chain = airflow.chain(run)
+        assert "cleared" in kinds(chain), name
+        assert not [told for told in airflow.told(run) if told["what"] == "double"]
+        assert started[-1]["attempt"] == chain.attempts - 1
+        assert chain.segment == 1
+        assert chain.ledger.restarts == 0, "a clear is no fault"
+    check(airflow, runs["deferred"], attempts=2, killed=1, segments=2)
+
+
+@pytest.mark.story("LIF-11")
+def test_a_task_that_has_ended_and_is_cleared_begins_a_new_segment(airflow: Harness) -> None:
+    """A succeeded one really runs again; a failed one gets fresh budgets, and keeps its exclusions."""
+    lost = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
+    broken = "ValueError: shape mismatch"
+    done = airflow.start("one_node", "--steps 2", name="done")
+    failed = airflow.start("one_node", f"--steps 5 --crash-at 2 --say '{broken}'", name="failed")
+    excluding = airflow.start("one_node", f"--steps 5 --crash-at 2 --times 2 --say '{lost}'", name="excluding")
+    airflow.wait_ended([done, failed, excluding])
+    first = check(airflow, done)
+    before = check(airflow, failed, state="failed")
+    assert before.decision is not None
+    excluded = airflow.chain(excluding).excluded_nodes
+    assert excluded
+    for run in (done, failed, excluding):
+        stop(airflow, run, "cleared")
+    for run in (done, failed, excluding):
+        airflow.wait(lambda run=run: airflow.chain(run).segment == 1, "a new segment")
+    airflow.wait_ended([done, failed, excluding])
+    again = check(airflow, done, attempts=2, segments=2)
+    assert again.chain_id == first.chain_id
+    repaired = check(airflow, failed, attempts=2, segments=2)
+    assert not repaired.faults
+    chain = airflow.chain(excluding)
+    assert set(excluded) <= set(chain.excluded_nodes)
+    cleared = next(event for event in chain.events if event.kind == "cleared")
+    assert excluded[0] in cleared.text
