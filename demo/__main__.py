@@ -47,6 +47,7 @@ def main() -> int:
     began = time.monotonic()
     stack = AirflowStack(home / "airflow", ROOT / "dags", extra_env={"AIRFLOW_FT_LOCAL_ROOT": str(local_root)})
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
     try:
         with stack:
             start(stack, console)
