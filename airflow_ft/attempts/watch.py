@@ -257,8 +257,9 @@ class Watch:
             return None
         if incident.decision.action is Action.RESTART_IN_PLACE:
             incident = await self._concluder.restart_in_place(incident)
-            self._incidents.append(incident)
-            self._sight.restarted()
+            if all(known.generation != incident.generation for known in self._incidents):  # else: sent once more
+                self._incidents.append(incident)
+                self._sight.restarted()
             return None
         debt = await self._concluder.stop(incident)
         return self._conclusion(seen, incident, debt is None, (debt,) if debt else ())
