@@ -45,6 +45,8 @@ from airflow_ft.diagnosis.gather import gather
 from airflow_ft.diagnosis.redaction import redacted
 
 ORDER_KEY = "ft_order"
+INCIDENTS_KEY = "ft_incidents"  # all restarts in place of the attempt so far: the agents echo only the last one
+INCIDENTS_BYTES = 15_000
 NOTE_BYTES = 4_000
 PUBLISH_SECONDS = 10.0
 CANCEL_TRIES = 5
@@ -72,6 +74,9 @@ class Concluder:
     ) -> Incident:
         """Diagnose and decide about generation ``seen.generation``. Nothing is killed yet."""
         written = await self._published(seen) or _echoed(seen)
+        if written is not None and not self._can_be_carried_out(written, seen):
+            self.desk.say(f"What was decided on generation {seen.generation} is not possible any more; deciding anew.")
+            written = None
         if written is not None:
             self.desk.say(f"A decision on generation {seen.generation} is written already; it is carried out again.")
             return written
@@ -143,6 +148,7 @@ class Concluder:
             else "asked to stop (TERM)"
             if planned is not None
             else "",
+            gone=seen.state is JobState.GONE,
             first_step_seen=self.sight.progress.step is not None,
             seconds_since_start=(seen.at - began).total_seconds() if began else None,
         )
@@ -177,6 +183,10 @@ class Concluder:
             possible.append(Action.RESTART_IN_PLACE)
         return tuple(possible)
 
+    def _can_be_carried_out(self, written: Incident, seen: Observation) -> bool:
+        """No agent has obeyed it yet: a restart in place needs them all, and may have missed the end of the hold."""
+        return written.decision.action is not Action.RESTART_IN_PLACE or written.decision.action in self._possible(seen)
+
     # --- a decision that is written already ----------------------------------------------------------------------
 
     async def _published(self, seen: Observation) -> Incident | None:
@@ -191,31 +201,50 @@ class Concluder:
 
     # --- acting --------------------------------------------------------------------------------------------------
 
-    async def restart_in_place(self, incident: Incident) -> Incident:
+    async def restart_in_place(self, incident: Incident, known: Sequence[Incident]) -> Incident:
         """Carry out a restart in place. Returns the incident with the time of the order.
 
-        Raises ``VoidDecisionError`` when agents hold another decision, ``BackendError`` when no node could be reached.
+        Raises ``VoidDecisionError`` when agents hold another decision, ``BackendError`` when a node can't be reached.
         """
-        note = self._note(incident)
-        await self._publish(note)
+        order = self._order(incident, incident.decision.generation)
+        await self._publish(ORDER_KEY, order.note)
+        all_of_them = slimmed((*known, incident), INCIDENTS_BYTES)
+        await self._publish(INCIDENTS_KEY, {"incidents": [one.to_record() for one in all_of_them]})
         reach("conclude.written")
-        order = Order(
-            generation=incident.decision.generation,
-            digest=incident.decision.digest(),
-            note=note,
-            by=f"try {self.order.info.try_number}",
-        )
+        await self._send(order)
+        return incident.but(ordered_at=self.desk.now())
+
+    async def join(self, incident: Incident) -> None:
+        """Give an order again that not all nodes have obeyed yet. Raises like ``restart_in_place``."""
+        await self._send(self._order(incident, incident.decision.generation))
+
+    async def _send(self, order: Order) -> None:
+        """Send a restart to every node, as often as it takes: agents know it by generation and digest."""
         refused = await limited(self.backend.restart_in_place(self.order.ref, order), ACT_SECONDS, "ordering a restart")
         reach("conclude.ordered")
         if refused:
             raise VoidDecisionError(f"refused by {', '.join(refused)}")
-        return incident.but(ordered_at=self.desk.now())
 
-    async def _publish(self, note: dict[str, object]) -> None:
+    async def recalled(self) -> dict[int, Incident]:
+        """Return the restarts in place that this try has published, by the generation that they led to."""
+        value = await asyncio.wait_for(self.desk.recall(INCIDENTS_KEY), PUBLISH_SECONDS)
+        records = value.get("incidents") if isinstance(value, dict) else None
+        found = [_incident(record) for record in records] if isinstance(records, list) else []
+        mine = [one for one in found if one is not None and one.attempt == self.order.ref.attempt]
+        return {one.decision.generation: one for one in mine}
+
+    async def _publish(self, key: str, note: dict[str, object]) -> None:
         try:
-            await asyncio.wait_for(self.desk.publish(ORDER_KEY, note), PUBLISH_SECONDS)  # type: ignore[arg-type]
+            await asyncio.wait_for(self.desk.publish(key, note), PUBLISH_SECONDS)  # type: ignore[arg-type]
         except Exception as error:  # noqa: BLE001 - a supervisor's border: the order carries the decision as well
             self.desk.say(f"The decision could not be published ({error!r}); the order carries it.", warning=True)
+
+    def _order(self, incident: Incident, generation: int) -> Order:
+        """The digest is that of the decision *as it is noted*: who finds the note must come to the same one."""
+        note = self._note(incident)
+        noted = _incident(note) or incident
+        by = f"try {self.order.info.try_number}"
+        return Order(generation=generation, digest=noted.decision.digest(), note=note, by=by)
 
     def _note(self, incident: Incident) -> dict[str, object]:
         (slim,) = slimmed((incident.but(decision=incident.decision.but(considered=())),), NOTE_BYTES - 200)
@@ -232,7 +261,7 @@ class Concluder:
         limit = self.policy.grace_seconds + CANCEL_MARGIN_SECONDS
         try:
             if gently:
-                await self._publish(self._note(incident))
+                await self._publish(ORDER_KEY, self._note(incident))
             else:
                 await self._release(incident)
             await limited(self.backend.cancel(ref, self.policy.grace_seconds), limit, "stopping the job")
@@ -245,15 +274,23 @@ class Concluder:
             reach("conclude.after_stop")
         return None
 
+    async def tidy(self) -> Debt | None:
+        """Clean up after a success. Whatever goes wrong here is a debt, and the success a success (LIF-10)."""
+        reach("conclude.before_tidy")
+        ref = self.order.ref
+        limit = self.policy.grace_seconds + CANCEL_MARGIN_SECONDS
+        try:
+            await limited(self.backend.cancel(ref, self.policy.grace_seconds), limit, "cleaning up")
+        except BackendError as error:
+            self.desk.say(f"Training is done, but not all of it could be cleaned up: {error} It is owed.", warning=True)
+            return Debt(ref=ref, since=self.desk.now(), why=str(error)[:300])
+        return None
+
     async def _release(self, incident: Incident) -> None:
         """Make the decision stick: a node that obeys another decision refuses, and then nothing may be killed."""
-        note = self._note(incident)
-        await self._publish(note)
+        order = self._order(incident, incident.generation + 1)
+        await self._publish(ORDER_KEY, order.note)
         reach("conclude.written")
-        digest = incident.decision.digest()
-        order = Order(
-            generation=incident.generation + 1, digest=digest, note=note, by=f"try {self.order.info.try_number}"
-        )
         refused = await limited(self.backend.release(self.order.ref, order), ACT_SECONDS, "releasing the nodes")
         if refused:
             raise VoidDecisionError(f"release refused by {', '.join(refused)}")
@@ -289,10 +326,15 @@ def _incident(value: object) -> Incident | None:
         return None
 
 
+def echoed(seen: Observation) -> list[Incident]:
+    """Return the incidents that agents echo or hold an order about, the oldest first."""
+    notes = (note for node in seen.nodes for note in (*node.notes, node.note))
+    found = {one.generation: one for one in map(_incident, notes) if one is not None}
+    return [found[generation] for generation in sorted(found)]
+
+
 def _echoed(seen: Observation) -> Incident | None:
-    """Return the decision that an agent echoes about the generation that failed, if there is one."""
-    echoes = (_incident(node.note) for node in seen.nodes)
-    return next((i for i in echoes if i is not None and i.generation == seen.generation), None)
+    return next((one for one in echoed(seen) if one.generation == seen.generation), None)
 
 
 def _began(seen: Observation) -> datetime | None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from pydantic import AwareDatetime, Field, JsonValue
 
-from airflow_ft.core.chain import Attempt, Debt, Incident, JobRef, Outcome, PastFault
+from airflow_ft.core.chain import Attempt, Debt, Incident, JobRef, Notice, Outcome, PastFault
 from airflow_ft.core.ledger import Ledger, Run
 from airflow_ft.core.progress import Progress
 from airflow_ft.core.records import RECORD_VERSION, Record
@@ -84,14 +84,6 @@ class WatchOrder(Record):
     deadline_name: str = ""
     deferred_at: AwareDatetime | None = None
     progress_pattern: str | None = None
-
-
-class Notice(Record):
-    """Something the watch saw that belongs into the chain although it is no fault."""
-
-    at: AwareDatetime
-    kind: str
-    text: str
 
 
 class Conclusion(Record):

@@ -10,7 +10,7 @@ from datetime import datetime
 
 from airflow_ft.attempts.crash_points import reach
 from airflow_ft.attempts.faults import TrainingFault
-from airflow_ft.attempts.ports import Conclusion, Notice
+from airflow_ft.attempts.ports import Conclusion
 from airflow_ft.attempts.store import ChainStore
 from airflow_ft.core.chain import Attempt, AttemptState, Chain, ChainEvent, End
 from airflow_ft.core.decisions import Action, Decision
@@ -51,22 +51,23 @@ def write_conclusion(store: ChainStore, chain: Chain, attempt: Attempt, conclusi
         nodes=conclusion.nodes or attempt.nodes,
         fenced=conclusion.stopped,
         log_path=conclusion.log_path or attempt.log_path,
+        debts=conclusion.debts,
+        notices=conclusion.notices,
     )
     reach("record.before_attempt")
     store.save_attempt(concluded)
     reach("record.between")
-    chain = taken(chain, concluded, conclusion.notices)
-    chain = chain.but(debts=(*chain.debts, *conclusion.debts))
+    chain = taken(chain, concluded)
     store.save(chain)
     reach("record.after")
     return chain
 
 
-def taken(chain: Chain, attempt: Attempt, notices: tuple[Notice, ...] = ()) -> Chain:
+def taken(chain: Chain, attempt: Attempt) -> Chain:
     """Fold a concluded attempt into the chain's head."""
     decision, outcome = attempt.decision, attempt.outcome
     at = attempt.ended_at or attempt.created_at
-    for notice in notices:
+    for notice in attempt.notices:
         chain = with_event(chain, notice.at, notice.kind, notice.text, attempt.number)
     for incident in attempt.incidents:
         stops = incident.decision.action is Action.FAIL
@@ -75,12 +76,15 @@ def taken(chain: Chain, attempt: Attempt, notices: tuple[Notice, ...] = ()) -> C
         )
     if outcome is not None and outcome.end is End.SUCCEEDED:
         chain = with_event(chain, at, SUCCEEDED, outcome_sentence(attempt), attempt.number)
+    for debt in attempt.debts:
+        chain = with_event(chain, debt.since, DEBT, f"Cancel owed: {debt.ref.name}: {debt.why}", attempt.number)
     seen = [p for p in (attempt.progress, *(i.progress for i in attempt.incidents)) if p is not None]
     past = tuple(i.past for i in attempt.incidents if i.past is not None)
     saved = [(chain.last_checkpoint, chain.last_checkpoint_path), *((p.checkpoint, p.checkpoint_path) for p in seen)]
     last_checkpoint = _highest([checkpoint for checkpoint, _ in saved])
     return chain.but(
         open=None,
+        debts=(*chain.debts, *attempt.debts),
         concluded=outcome.end if outcome else End.UNKNOWN,
         decision=decision,
         ledger=decision.ledger if decision else chain.ledger,

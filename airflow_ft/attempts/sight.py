@@ -19,7 +19,7 @@ from airflow_ft.core.ledger import Run
 from airflow_ft.core.loglines import LineReader
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.progress import Progress, ProgressReader
-from airflow_ft.core.recovery import Recovery, begin, follow
+from airflow_ft.core.recovery import Recovery, begin, ended, follow
 
 # torchrun announces the end, unprefixed (its ranks' lines have a prefix), as soon as a rank died; until it ends itself
 # it closes the other ranks, which takes seconds, and 30 s when one of them ignores TERM.
@@ -113,11 +113,17 @@ class Sight:
             healthy_seconds=max(0.0, (now - self._generation_since).total_seconds()),
         )
 
+    def failed(self) -> None:
+        """The run is over by a fault: what it hasn't recovered from by now, it never will."""
+        self.recovery = ended(self.recovery) if self.recovery is not None else None
+
     def restarted(self) -> None:
         """Begin a new generation: the next lines belong to a run that resumes from the last checkpoint."""
         died = self.progress
         self.loaded_checkpoint = died.checkpoint if died.checkpoint is not None else self.loaded_checkpoint
-        self.recovery = begin(died.step, self.loaded_checkpoint, died.loss)
+        # Who died before a first step has not got behind the place where the one before died.
+        at = died.step if died.step is not None else (self.recovery.died_at_step if self.recovery else None)
+        self.recovery = begin(at, self.loaded_checkpoint, died.loss)
         self._beyond_since = None
         self._generation_since = self._now()
         self._reader.restarted()
@@ -128,14 +134,20 @@ class Sight:
     def to_state(self) -> dict[str, JsonValue]:
         """Return what a replaced triggerer needs: small JSON values."""
         return {
-            "cursors": dict(self.cursors),
+            # A line without an end is read again: its beginning is only in this process's memory.
+            "cursors": {source: at - self._unfinished(source) for source, at in self.cursors.items()},
             "reader": self._reader.to_state(),
             "hang": self._hang.to_state(),
             "recovery": self.recovery.to_record() if self.recovery else None,
             "loaded": self.loaded_checkpoint,
             "highest": self._highest,
             "since": self._generation_since.isoformat(),
+            "beyond": self._beyond_since.isoformat() if self._beyond_since else None,
+            "given_up": list[JsonValue](sorted(self._given_up)),
         }
+
+    def _unfinished(self, source: str) -> int:
+        return self._lines[source].unfinished if source in self._lines else 0
 
     def take_up(self, state: dict[str, JsonValue]) -> None:
         """Take up saved state. Raises ``ValueError``, ``KeyError`` or ``TypeError`` if it can't be read."""
@@ -146,6 +158,9 @@ class Sight:
         self.recovery = Recovery.from_record(recovery) if recovery else None
         self.loaded_checkpoint, self._highest = state["loaded"], state["highest"]  # type: ignore[assignment]
         self._generation_since = datetime.fromisoformat(str(state["since"]))
+        beyond, given_up = state.get("beyond"), state.get("given_up")
+        self._beyond_since = datetime.fromisoformat(str(beyond)) if beyond else None
+        self._given_up = {str(source) for source in given_up} if isinstance(given_up, list) else set()
         self.cursors = {str(source): int(offset) for source, offset in cursors.items()}  # type: ignore[arg-type]
 
 

@@ -68,6 +68,15 @@ class Starter:
 
         Raises ``TrainingFault`` (stop), or ``TryAgainLaterError`` when the cluster can't be reached.
         """
+        try:
+            return await self._start()
+        except TryAgainLaterError:
+            chain = self.store.load()
+            if chain is not None:
+                self.store.save(chain.but(put_off=self.info.try_number))
+            raise
+
+    async def _start(self) -> tuple[Chain, Started | None]:
         chain = self._opened()
         attempt = self.store.pending_conclusion(chain)
         if attempt is not None:
@@ -75,6 +84,7 @@ class Starter:
             chain = taken(chain, attempt)
             self.store.save(chain)
         chain = await self._segment(chain)
+        chain = await self._debts_tried(chain)
         if replay(chain):
             return chain, None
         chain = await self._fenced(chain)
@@ -98,7 +108,9 @@ class Starter:
                 created_at=now,
                 max_tries=info.max_tries,
             )
-        lost = 0 < chain.try_number < info.try_number and (chain.open is not None or chain.attempts == 0)
+        lost = max(0, chain.put_off) < chain.try_number < info.try_number and (
+            chain.open is not None or chain.attempts == 0
+        )
         cleared = info.max_tries > chain.max_tries
         if lost and not cleared:
             text = f"Try {chain.try_number} was lost by Airflow before it had a result. Not charged."
@@ -154,6 +166,22 @@ class Starter:
             await self._gone(debt.ref, f"cancel owed since {debt.since:%H:%M:%S}")
         if chain.debts:
             chain = chain.but(debts=())
+            self.store.save(chain)
+        return chain
+
+    async def _debts_tried(self, chain: Chain) -> Chain:
+        """Pay what is owed if that is possible now. It never changes what a try comes to (LIF-10)."""
+        owed = []
+        for debt in chain.debts:
+            call = self.backend.cancel(debt.ref, self.policy.grace_seconds)
+            try:
+                await limited(call, self._cancel_limit(), f"cancelling {debt.ref.name}")
+                self.say(f"{debt.ref.name}, whose cancel was owed since {debt.since:%H:%M:%S}, is stopped.")
+            except BackendError as error:
+                owed.append(debt)
+                self.say(f"The cancel of {debt.ref.name} is still owed: {error}")
+        if len(owed) < len(chain.debts):
+            chain = chain.but(debts=tuple(owed))
             self.store.save(chain)
         return chain
 

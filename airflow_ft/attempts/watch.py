@@ -18,22 +18,21 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from airflow_ft.attempts.conclude import Concluder, VoidDecisionError, stop_decision
+from airflow_ft.attempts.conclude import Concluder, VoidDecisionError, echoed, stop_decision
 from airflow_ft.attempts.crash_points import reach
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
-from airflow_ft.attempts.ports import Conclusion, Desk, Notice, WatchOrder
+from airflow_ft.attempts.ports import Conclusion, Desk, WatchOrder
 from airflow_ft.attempts.pulse import Pulse
 from airflow_ft.attempts.reports import STATE_KEY, Reporter
 from airflow_ft.attempts.sight import Sight
 from airflow_ft.backends.base import PERSON, Backend, BackendError, JobState, NodeReport, Observation
 from airflow_ft.backends.registry import create_backend
-from airflow_ft.core.chain import End, Incident, Outcome
+from airflow_ft.core.chain import End, Incident, Notice, Outcome
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import Diagnosis, FaultClass
 from airflow_ft.core.hang import HangVerdict
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.policy_record import read_policy
-from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.core.rules import RuleSet
 from airflow_ft.diagnosis.signature_files import load_rules
 
@@ -50,6 +49,7 @@ PLANNED_ENDS = {
     "execution_timeout": End.TIMED_OUT,
 }
 UNREACHABLE_SAID_EVERY_SECONDS = 60.0
+SEND_AGAIN_SECONDS = 5.0  # an agent takes up to 10 s to end its tree; whom the order never reached should not wait long
 
 
 class Watch:
@@ -75,6 +75,8 @@ class Watch:
         self._unreachable_said: datetime | None = None
         self._hang_noticed = False
         self._errors = 0
+        self._recalled: dict[int, Incident] = {}  # restarts in place that an earlier watch of this try has ordered
+        self._sent_at: datetime | None = None
 
     async def watch(self) -> Conclusion:
         """Watch until the attempt is over. Only cancellation gets out of here otherwise."""
@@ -162,6 +164,7 @@ class Watch:
         try:
             saved: Any = await self._desk.recall(STATE_KEY)
             if isinstance(saved, dict) and saved.get("attempt") == self._order.ref.attempt:
+                self._recalled = await self._concluder.recalled()
                 self._sight.take_up(saved["sight"])
                 self._desk.say("Going on with the watch that another process began.")
         except Exception as error:  # noqa: BLE001 - a supervisor's border: the log is read from its beginning instead
@@ -170,24 +173,16 @@ class Watch:
             )
 
     def _learn(self, seen: Observation) -> None:
-        """Learn of restarts in place that another process has ordered: the agents echo the decision."""
+        """Learn of restarts in place that another process has ordered: from this try's XComs, else from the agents."""
         known = max((incident.decision.generation for incident in self._incidents), default=0)
-        if seen.generation <= known:
-            return
-        for node in seen.nodes:
-            if node.generation == seen.generation and node.note:
-                try:
-                    incident = Incident.from_record(node.note)
-                except UnreadableRecordError:
-                    continue
-                if incident.decision.generation != seen.generation:
-                    continue
-                self._desk.say(
-                    f"Generation {seen.generation} was ordered by another process; its decision is taken over."
-                )
-                self._incidents.append(incident.but(ordered_at=incident.ordered_at or seen.at))
-                self._sight.restarted()
-                return
+        told = {one.decision.generation: one for one in echoed(seen)} | self._recalled
+        learned = [told[generation] for generation in sorted(told) if known < generation <= seen.generation]
+        for incident in learned:
+            generation = incident.decision.generation
+            self._desk.say(f"Generation {generation} was ordered by another process; its decision is taken over.")
+            self._incidents.append(incident.but(ordered_at=incident.ordered_at or seen.at))
+        if learned:
+            self._sight.restarted()
 
     # --- reacting ------------------------------------------------------------------------------------------------
 
@@ -195,24 +190,52 @@ class Watch:
         over = seen.state in (JobState.ENDED, JobState.GONE)  # a job that came to its end just in time is not stopped
         if self._order.deadline is not None and self._desk.now() >= self._order.deadline and not over:
             return await self._time_is_up(seen)
+        if seen.state is JobState.ENDED and seen.code == 0 and not any(node.term for node in seen.nodes):
+            return await self._succeeded(seen)
         if seen.cancelled:
             return await self._cancelled(seen, pulse)
-        if seen.state is JobState.ENDED and seen.code == 0 and not any(node.term for node in seen.nodes):
-            return self._succeeded(seen)
+        if seen.state is JobState.GONE and self._had_finished():
+            return await self._succeeded(
+                seen, "the job is gone, and how it ended is not known; it had finished by then"
+            )
         if over:
             return await self._fault(seen, None, pulse)
+        if await self._joining(seen):
+            return None
         if self._is_ending(seen):
             return await self._fault(await self._settled(seen), None, pulse, detected_at=seen.at)
         verdict = self._hang_verdict(seen)
         return await self._fault(seen, verdict, pulse) if verdict is not None else None
 
+    async def _joining(self, seen: Observation) -> bool:
+        """Whether nodes have yet to come to the newest generation; the order is given again to those it didn't reach.
+
+        If one of them refuses it can't come any more (its hold was over): then it is a fault like any other.
+        """
+        ordered = [one for one in self._incidents if one.decision.generation == seen.generation]
+        behind = [node for node in seen.nodes if node.generation < seen.generation]
+        if not ordered or not behind or any(node.lost or not node.agent for node in seen.nodes):
+            return False
+        now = self._desk.now()
+        if self._sent_at is not None and (now - self._sent_at).total_seconds() < SEND_AGAIN_SECONDS:
+            return True
+        self._sent_at = now
+        self._desk.say(f"Not on generation {seen.generation} yet: {', '.join(node.node for node in behind)}.")
+        try:
+            await self._concluder.join(ordered[-1])
+        except VoidDecisionError:
+            return False
+        return True
+
     def _is_ending(self, seen: Observation) -> bool:
         """Whether this run is over, although not everything of it has ended.
 
-        A node is held, or lost; or its launcher has announced that it gives up *and* a child of it is really gone.
+        A node is held, lost, or no longer held; or its launcher has announced that it gives up *and* a child of it is
+        really gone.
         """
         return seen.state is JobState.HELD or any(
-            node.lost or (node.first_sign_at is not None and self._sight.gives_up(node.node)) for node in seen.nodes
+            node.lost or _failed(node) or (node.first_sign_at is not None and self._sight.gives_up(node.node))
+            for node in seen.nodes
         )
 
     async def _settled(self, seen: Observation) -> Observation:
@@ -228,7 +251,7 @@ class Watch:
         return seen
 
     def _has_spoken(self, node: NodeReport) -> bool:
-        return node.lost or node.state is JobState.HELD or self._sight.gives_up(node.node)
+        return node.lost or node.state is JobState.HELD or _failed(node) or self._sight.gives_up(node.node)
 
     def _hang_verdict(self, seen: Observation) -> HangVerdict | None:
         if not self._policy.detects_hangs or seen.state is not JobState.RUNNING:
@@ -255,8 +278,11 @@ class Watch:
         if pulse.jumped():
             self._desk.say("This process was frozen meanwhile; looking again before anything is done.")
             return None
+        self._sight.failed()
+        self._remember_recovery()
         if incident.decision.action is Action.RESTART_IN_PLACE:
-            incident = await self._concluder.restart_in_place(incident)
+            self._sent_at = self._desk.now()
+            incident = await self._concluder.restart_in_place(incident, self._incidents)
             if all(known.generation != incident.generation for known in self._incidents):  # else: sent once more
                 self._incidents.append(incident)
                 self._sight.restarted()
@@ -266,14 +292,23 @@ class Watch:
 
     # --- ends ----------------------------------------------------------------------------------------------------
 
-    def _succeeded(self, seen: Observation) -> Conclusion:
+    def _had_finished(self) -> bool:
+        """Whether the log shows that training came to its own end (WAT-03)."""
         progress = self._sight.progress
-        warnings: tuple[str, ...] = ()
+        all_steps = progress.total is not None and progress.step is not None and progress.step >= progress.total
+        return all_steps or progress.phase == "finish"
+
+    async def _succeeded(self, seen: Observation, warning: str = "") -> Conclusion:
+        progress = self._sight.progress
+        warnings = [warning] if warning else []
         if progress.total and progress.step is not None and progress.step < progress.total:
-            warnings = (f"ended with code 0 at step {progress.step:,} of {progress.total:,}",)
+            warnings.append(f"ended with code 0 at step {progress.step:,} of {progress.total:,}")
         step = f" at step {progress.step:,}" if progress.step is not None else ""
-        outcome = Outcome(end=End.SUCCEEDED, text=f"Done{step}.", code=0, warnings=warnings)
-        return self._base(seen, outcome, stopped=True)
+        debt = await self._concluder.tidy()
+        if debt is not None:
+            warnings.append(f"not all of {debt.ref.name} could be cleaned up: {debt.why}")
+        outcome = Outcome(end=End.SUCCEEDED, text=f"Done{step}.", code=seen.code, warnings=tuple(warnings))
+        return self._base(seen, outcome, stopped=debt is None, debts=(debt,) if debt else ())
 
     async def _cancelled(self, seen: Observation, pulse: Pulse) -> Conclusion | None:
         """Somebody stopped the job. A person's word stands; our own (a try that was told to end) is a disruption."""
@@ -339,6 +374,10 @@ class Watch:
             debts=debts,
             notices=tuple(self._notices),
         )
+
+
+def _failed(node: NodeReport) -> bool:
+    return node.state is JobState.ENDED and bool(node.code)
 
 
 def prepared_watch(order: WatchOrder, desk: Desk) -> Watch:

@@ -130,6 +130,7 @@ class NodeReport(Record):
     first_sign_at: AwareDatetime | None = None  # a child of the command vanished while the command lived
     unkillable: tuple[int, ...] = ()
     note: dict[str, object] | None = None  # the decision that the agent echoes
+    notes: tuple[dict[str, object], ...] = ()  # the decisions of all orders that it was given, obeyed or not yet
     digest: str = ""
 
 

@@ -103,6 +103,22 @@ class Outcome(Record):
     warnings: tuple[str, ...] = ()
 
 
+class Debt(Record):
+    """A cancel that could not be carried out. Paid by the next try, seen by ``doctor``, collected by ``reap``."""
+
+    ref: JobRef
+    since: AwareDatetime
+    why: str
+
+
+class Notice(Record):
+    """Something a watch saw that belongs into the chain although it is no fault."""
+
+    at: AwareDatetime
+    kind: str
+    text: str
+
+
 class Attempt(Record):
     """One run of the training job on the cluster."""
 
@@ -124,6 +140,8 @@ class Attempt(Record):
     recovery: Recovery | None = None  # of the fault before this attempt
     outcome: Outcome | None = None
     fenced: bool = False  # nothing of it runs, or will ever run
+    debts: tuple[Debt, ...] = ()  # of its end: the chain's head has those that are still owed
+    notices: tuple[Notice, ...] = ()
     log_path: str | None = None
 
     @property
@@ -131,14 +149,6 @@ class Attempt(Record):
         """The decision that ended the attempt."""
         last = self.incidents[-1].decision if self.incidents else None
         return last if last is not None and last.action.ends_attempt else None
-
-
-class Debt(Record):
-    """A cancel that could not be carried out. Paid by the next try, seen by ``doctor``, collected by ``reap``."""
-
-    ref: JobRef
-    since: AwareDatetime
-    why: str
 
 
 class ChainEvent(Record):
@@ -169,6 +179,7 @@ class Chain(Record):
     segment_first: int = 0  # the first attempt of the segment
     max_tries: int = 0  # grows when a person clears the task: that is how a clear is told from a retry
     try_number: int = 0  # the latest try that was seen
+    put_off: int = 0  # the try that itself asked to be tried again later: it is not lost
     attempts: int = 0  # how many there are; their numbers are 0..attempts-1
     open: int | None = None  # the attempt that runs, or should
     concluded: End | None = None  # how the last attempt ended, when none is open

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from airflow_ft.core.chain import Incident
 from airflow_ft.core.faults import Evidence
+from airflow_ft.core.progress import Progress
+from airflow_ft.core.recovery import Recovery
 from airflow_ft.core.sanitise import size_of
 
 EVIDENCE_KEPT = 2
@@ -45,7 +47,23 @@ def _shorter_texts(incident: Incident) -> Incident:
 
 def _bare(incident: Incident) -> Incident:
     diagnosis = incident.diagnosis.but(root=None, advice="", suspects=incident.diagnosis.suspects[:4])
-    return incident.but(diagnosis=diagnosis, progress=None, run=incident.run)
+    return incident.but(diagnosis=diagnosis, progress=_numbers(incident.progress), recovery=_result(incident.recovery))
+
+
+def _numbers(progress: Progress | None) -> Progress | None:
+    """What the chain needs: how far it came, and where its last checkpoint is."""
+    if progress is None:
+        return None
+    path = progress.checkpoint_path
+    return Progress(
+        step=progress.step,
+        checkpoint=progress.checkpoint,
+        checkpoint_path=path if len(path or "") <= TEXT_KEPT else None,
+    )
+
+
+def _result(recovery: Recovery | None) -> Recovery | None:
+    return None if recovery is None else Recovery(state=recovery.state, text=_cut(recovery.text))
 
 
 def _cut(text: str) -> str:

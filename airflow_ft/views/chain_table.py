@@ -11,7 +11,8 @@ from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from typing import Any
 
-from rich.console import Console, Group, RenderableType
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -19,6 +20,8 @@ from airflow_ft.core.chain import Attempt, Incident
 from airflow_ft.core.progress import Progress
 from airflow_ft.core.story import action_words, duration_words, recovery_words, state_word
 from airflow_ft.views.records import StoredChain
+
+TABLE_WIDTH = 120  # below it the texts would be torn into columns of a word
 
 STATE_STYLES = {
     "running": "cyan",
@@ -135,28 +138,72 @@ def headline(stored: StoredChain) -> tuple[str, str]:
 
 
 def rendered(stored: StoredChain) -> RenderableType:
-    """Return the chain for a terminal: the headline, the table, and what else is to be told."""
+    """Return the chain for a terminal: the headline, a row for each run, and what else is to be told."""
     state, sentence = headline(stored)
     title = Text.assemble((f" {state} ", STATE_STYLES.get(state, "bold")), " ", sentence)
-    table = Table(show_edge=False, pad_edge=False, header_style="dim")
-    for name in ("#", "started", "ran", "steps", "nodes", "fault", "what was done", "outcome"):
-        table.add_column(name, overflow="fold", no_wrap=name in ("#", "started", "ran"))
-    for row in rows(stored):
-        ran = duration_words(row.ran) if row.ran is not None else "…"
-        fault = Text.assemble((row.fault, "bold"), f" {row.fault_text}") if row.fault else Text(row.fault_text)
-        table.add_row(
-            row.number, f"{row.started:%H:%M:%S}", ran, row.steps, row.nodes, fault, row.done, Text(row.outcome)
-        )
     told = [
         Text(f"{event.at:%H:%M:%S} {event.text}", style="dim") for event in stored.chain.events if _worth(event.kind)
     ]
     debts = [Text(f"cancel owed: {debt.ref.name}: {debt.why}", style="red") for debt in stored.chain.debts]
-    note = [Text("A class is a help for the decision, not a confirmed root cause.", style="dim")]
-    return Group(title, Text(), table, Text(), *told, *debts, *note)
+    note = Text("A class is a help for the decision, not a confirmed root cause.", style="dim")
+    return Group(title, Text(), RunTable(rows(stored)), Text(), *told, *debts, note)
+
+
+@dataclass(frozen=True)
+class RunTable:
+    """The rows: a table where there is room for eight columns, else a few lines for each."""
+
+    rows: list[Row]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        if options.max_width >= TABLE_WIDTH:
+            yield self._table()
+        else:
+            for row in self.rows:
+                yield _lines(row)
+
+    def _table(self) -> Table:
+        table = Table(show_edge=False, pad_edge=False, header_style="dim")
+        for name in ("#", "started", "ran", "steps", "nodes", "fault", "what was done", "outcome"):
+            table.add_column(name, overflow="fold", no_wrap=name in ("#", "started", "ran"))
+        for row in self.rows:
+            table.add_row(
+                row.number,
+                f"{row.started:%H:%M:%S}",
+                _ran(row),
+                row.steps,
+                row.nodes,
+                _fault(row),
+                row.done,
+                row.outcome,
+            )
+        return table
+
+
+def _lines(row: Row) -> RenderableType:
+    first = Text.assemble(
+        (f"{row.number:5}", "bold"), f" {row.started:%H:%M:%S}  {_ran(row)}  steps {row.steps}  {row.nodes}"
+    )
+    more = [_fault(row), Text(f"→ {row.done}") if row.done else Text(), Text(row.outcome)]
+    return Group(first, *(Padding(text, (0, 0, 0, 6)) for text in more if text.plain))
+
+
+def _ran(row: Row) -> str:
+    return duration_words(row.ran) if row.ran is not None else "…"
+
+
+def _fault(row: Row) -> Text:
+    return Text.assemble((row.fault, "bold"), " " if row.fault else "", row.fault_text)
 
 
 def _worth(kind: str) -> bool:
     return kind not in ("fault", "stopped", "succeeded")  # those are rows already
+
+
+def row_from_json(shown: dict[str, Any]) -> Row:
+    """Return a row as ``to_json`` showed it."""
+    ran = timedelta(seconds=shown["ran"]) if shown["ran"] is not None else None
+    return Row(**{**shown, "started": datetime.fromisoformat(shown["started"]), "ran": ran})
 
 
 def to_json(stored: StoredChain) -> dict[str, Any]:

@@ -8,10 +8,12 @@ queued job is placed, what a dead launcher left is launched, a job that is over 
 
 from __future__ import annotations
 
+import os
 from contextlib import suppress
 from datetime import datetime, timezone
 from typing import Any
 
+from airflow_ft.agent import orders as agent_orders
 from airflow_ft.backends.base import JobState, NodeReport, Observation
 from airflow_ft.backends.local import launch, pool, survey
 from airflow_ft.backends.local.folder import OVER, Identity, JobFolder, Placement, now
@@ -93,6 +95,7 @@ def report(folder: JobFolder, identity: Identity, node: str, closed: bool) -> No
         first_sign_at=_first_sign(said),
         unkillable=tuple(filter(None, map(_int, said.get("unkillable") or ()))),
         note=said["decision"] if isinstance(said.get("decision"), dict) else None,
+        notes=_notes(folder.node(node)),
         digest=str(said.get("digest") or ""),
     )
 
@@ -163,6 +166,14 @@ def _time(seconds: object) -> datetime | None:
         return datetime.fromtimestamp(seconds, timezone.utc)
     except (OverflowError, OSError, ValueError):
         return None
+
+
+def _notes(directory: str) -> tuple[dict[str, Any], ...]:
+    """The orders themselves: an agent that was stopped right after one never came to echo it."""
+    last = agent_orders.highest(directory)
+    orders = (agent_orders.read(os.path.join(directory, "orders", str(number))) for number in range(1, last + 1))
+    notes = (order.get("note") for order in orders if order)
+    return tuple(note for note in notes if isinstance(note, dict))
 
 
 def _int(value: object) -> int | None:
