@@ -39,7 +39,7 @@ CHAIN_EVERY_SECONDS = 2.0
 def main() -> int:
     """Run the demo. Returns the exit status."""
     args = arguments()
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 120)
     home = ROOT / ".demo"
     shutil.rmtree(home, ignore_errors=True)
     home.mkdir()

@@ -9,7 +9,9 @@ from rich.console import Console, Group, RenderableType
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
+from rich.text import Text
 
+from airflow_ft.views.chain_table import RunTable, row_from_json
 from demo.results import Result
 from demo.training_log import TrainingLog
 
@@ -51,16 +53,10 @@ class Screen:
 
 
 def chain_table(chain: dict[str, Any] | None) -> RenderableType:
-    """Return the retry chain as a table."""
-    table = Table(title=chain["headline"] if chain else "no attempt yet", title_justify="left", show_edge=False)
-    for name in ("#", "started", "ran", "steps", "nodes", "fault", "what was done", "outcome"):
-        table.add_column(name, overflow="fold")
-    for row in chain["rows"] if chain else []:
-        started = datetime.fromisoformat(row["started"]).strftime("%H:%M:%S")
-        ran = f"{row['ran']:.0f} s" if row["ran"] is not None else "…"
-        fault = f"[bold]{row['fault']}[/] {row['fault_text']}".strip()
-        table.add_row(row["number"], started, ran, row["steps"], row["nodes"], fault, row["done"], row["outcome"])
-    return table
+    """Return the retry chain, as `airflow ft chain` shows it."""
+    if chain is None:
+        return Text("no attempt yet", style="dim")
+    return Group(Text(chain["headline"], style="bold"), RunTable([row_from_json(row) for row in chain["rows"]]))
 
 
 def summary_table(made: list[Result]) -> Table:
