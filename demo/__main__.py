@@ -107,7 +107,8 @@ def watch(
     stack: AirflowStack, client: AirflowClient, run_id: str, local_root: Path, console: Console
 ) -> tuple[TrainingLog, list[injection.Injected], dict[str, Any]]:
     """Follow the training to its end, and inject the faults on the way."""
-    log, faults = TrainingLog(local_root), []
+    log = TrainingLog(local_root)
+    faults: list[injection.Injected] = []
     view = screen.Screen(console, client.base_url, "admin", stack.password())
     chain: dict[str, Any] | None = None
     asked, verified, starts = 0.0, 0, 0

@@ -79,4 +79,4 @@ def recovered(fault: Injected, log: TrainingLog) -> bool:
 
 
 def _rank(process: psutil.Process) -> str:
-    return process.environ()["RANK"]
+    return str(process.environ()["RANK"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -61,8 +62,8 @@ class Harness:
             "AIRFLOW_FT_CRASH_POINTS": str(self.points),
             "AIRFLOW_FT_LOCAL_ROOT": str(self.root),
             "TRAINING_STORY": str(self.story),
-            "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "2",
-            "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "10",
+            "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
+            "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "6",
         }
         self.stack = AirflowStack(self.folder / "home", self.dags, self.database, extra_env=environment)
         self._lock = threading.Lock()
@@ -117,6 +118,33 @@ class Harness:
                         self.stack.restart(component)
                 self._unguarded.difference_update(components)
             self.stack.wait_healthy(PATIENCE)
+
+    @contextmanager
+    def second_triggerer(self) -> Iterator[None]:
+        """Run another triggerer for a while."""
+        with self.stack.log_path("triggerer").open("ab") as output:
+            twin = subprocess.Popen(
+                [self.stack.python, "-m", "airflow", "triggerer", "--skip-serve-logs"],
+                env=self.stack.environment("triggerer"),
+                cwd=self.stack.home,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+        try:
+            yield
+        finally:
+            with suppress(psutil.Error):
+                for process in psutil.Process(twin.pid).children(recursive=True):
+                    process.kill()
+            twin.kill()
+            twin.wait()
+
+    @staticmethod
+    def parent(pid: int) -> int:
+        """The parent of a process: of a task's, its supervisor."""
+        return int(psutil.Process(pid).ppid())
 
     # ---- runs ----
 
@@ -173,6 +201,10 @@ class Harness:
         what = f"{run.dag_id} {run.run_id} to be {' or '.join(states)}"
         reached = lambda: found if (found := self.state(run)) in states else None  # noqa: E731
         return str(self.client.wait(reached, what, seconds, explain=lambda: self.explain(run)))
+
+    def try_number(self, run: Run) -> int:
+        """The number of the run's latest try."""
+        return int(self.client.task_instance(*run.key, map_index=run.map_index)["try_number"])
 
     def wait_deferred_and_running(self, run: Run) -> None:
         """Wait until the task is deferred and its training makes steps."""
