@@ -2,6 +2,10 @@
 
 Fed by ``watch`` with observations and log bytes; asked by ``conclude`` for the facts of the run. Its state can be saved
 and taken up again, so that a triggerer that was replaced doesn't start from nothing.
+
+Where one generation ends and the next begins is read in the log itself, at the agent's line: what the old one printed
+in its last moments, and is read after the restart was ordered, is not taken for the new one. A line about a generation
+that the backend has not told of counts nothing: everybody can print one.
 """
 
 from __future__ import annotations
@@ -27,6 +31,7 @@ GIVES_UP = re.compile(
     r"^[EW]\d{4} .*torch/distributed/elastic/\S+\] failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: \d+\)"
 )
 BEGINS = re.compile(r"ft-agent \S+ \{.*\"event\":\"start\"")
+GENERATION = re.compile(r"\"generation\": ?(\d{1,6})\b")
 
 
 class Sight:
@@ -43,14 +48,22 @@ class Sight:
         self._beyond_since: datetime | None = None
         self._generation_since = now()
         self._given_up: set[str] = set()  # the logs in which a launcher has announced its end
+        self._marked = True  # whether the beginning of this generation was read in the log
+        self.generation = 0
+        self.expected = 0  # the newest generation that the backend has told of
         self.cursors: Cursors = {}
-        self.recovery: Recovery | None = order.recovery
+        self.recoveries: dict[int, Recovery] = {0: order.recovery} if order.recovery else {}  # by generation
         self.loaded_checkpoint = order.last_checkpoint
 
     @property
     def progress(self) -> Progress:
         """The newest progress of the current generation."""
         return self._reader.progress
+
+    @property
+    def recovery(self) -> Recovery | None:
+        """What this generation has to recover from, and how far it has come."""
+        return self.recoveries.get(self.generation)
 
     @property
     def highest_step(self) -> int | None:
@@ -75,6 +88,7 @@ class Sight:
             self._given_up.add(source)
         elif BEGINS.search(line):
             self._given_up.discard(source)
+            self._begins(line)
         before = self.progress
         moved = self._reader.feed(line, now, source)
         after = self.progress
@@ -85,10 +99,20 @@ class Sight:
             self._beyond_since = self._beyond_since or now
         told = [after.loaded_text] if after.loaded_text and after.loaded_text != before.loaded_text else []
         if self.recovery is not None and self.recovery.state == "pending":
-            self.recovery = follow(self.recovery, after)
-            if self.recovery.state != "pending":
-                told.append(self.recovery.text)
+            followed = self.recoveries[self.generation] = follow(self.recovery, after)
+            if followed.state != "pending":
+                told.append(followed.text)
         return told
+
+    def _begins(self, line: str) -> None:
+        found = GENERATION.search(line)
+        generation = int(found[1]) if found else 0
+        if self.generation < generation <= self.expected:
+            self.failed()
+            self.restarted(generation)
+        if generation == self.generation and not self._marked:
+            self._begin()
+            self._marked = True
 
     def gives_up(self, node: str) -> bool:
         """Whether the launcher on ``node`` has announced that it ends because a rank of its own died."""
@@ -115,15 +139,27 @@ class Sight:
 
     def failed(self) -> None:
         """The run is over by a fault: what it hasn't recovered from by now, it never will."""
-        self.recovery = ended(self.recovery) if self.recovery is not None else None
+        if self.recovery is not None:
+            self.recoveries[self.generation] = ended(self.recovery)
 
-    def restarted(self) -> None:
-        """Begin a new generation: the next lines belong to a run that resumes from the last checkpoint."""
+    def restarted(self, generation: int) -> None:
+        """A new generation was ordered. Does nothing if it is known already."""
+        if generation > self.generation:
+            before = self.recovery
+            self.generation, self.expected, self._marked = generation, max(self.expected, generation), False
+            if before is not None:
+                self.recoveries[generation] = before
+            self._begin()
+
+    def _begin(self) -> None:
+        """The next lines belong to a run that resumes from the last checkpoint."""
         died = self.progress
         self.loaded_checkpoint = died.checkpoint if died.checkpoint is not None else self.loaded_checkpoint
         # Who died before a first step has not got behind the place where the one before died.
-        at = died.step if died.step is not None else (self.recovery.died_at_step if self.recovery else None)
-        self.recovery = begin(at, self.loaded_checkpoint, died.loss)
+        at, loss = died.step, died.loss
+        if at is None and self.recovery is not None:
+            at, loss = self.recovery.died_at_step, self.recovery.loss_before
+        self.recoveries[self.generation] = begin(at, self.loaded_checkpoint, loss)
         self._beyond_since = None
         self._generation_since = self._now()
         self._reader.restarted()
@@ -138,7 +174,9 @@ class Sight:
             "cursors": {source: at - self._unfinished(source) for source, at in self.cursors.items()},
             "reader": self._reader.to_state(),
             "hang": self._hang.to_state(),
-            "recovery": self.recovery.to_record() if self.recovery else None,
+            "generation": self.generation,
+            "marked": self._marked,
+            "recoveries": {str(at): recovery.to_record() for at, recovery in self.recoveries.items()},
             "loaded": self.loaded_checkpoint,
             "highest": self._highest,
             "since": self._generation_since.isoformat(),
@@ -151,11 +189,14 @@ class Sight:
 
     def take_up(self, state: dict[str, JsonValue]) -> None:
         """Take up saved state. Raises ``ValueError``, ``KeyError`` or ``TypeError`` if it can't be read."""
-        cursors, recovery = state["cursors"], state["recovery"]
-        assert isinstance(cursors, dict)
+        cursors, recoveries, generation = state["cursors"], state["recoveries"], state["generation"]
+        if not isinstance(cursors, dict) or not isinstance(recoveries, dict) or not isinstance(generation, int):
+            raise TypeError("it is not what this version writes")
         self._reader = ProgressReader.from_state(state["reader"], self._pattern)
         self._hang = HangDetector.from_state(self._config, state["hang"])
-        self.recovery = Recovery.from_record(recovery) if recovery else None
+        self.recoveries = {int(at): Recovery.from_record(recovery) for at, recovery in recoveries.items()}
+        self.generation = self.expected = generation
+        self._marked = state["marked"] is True
         self.loaded_checkpoint, self._highest = state["loaded"], state["highest"]  # type: ignore[assignment]
         self._generation_since = datetime.fromisoformat(str(state["since"]))
         beyond, given_up = state.get("beyond"), state.get("given_up")

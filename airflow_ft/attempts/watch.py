@@ -100,9 +100,11 @@ class Watch:
 
     async def _turn(self, pulse: Pulse) -> Conclusion | None:
         seen = await self._look()
+        self._sight.expected = max(self._sight.expected, seen.generation)
         await self._read()
         reach("watch.looked")
         self._learn(seen)
+        self._remember_recovery()
         await self._reporter.tell(seen, self._sight, self._state())
         return await self._react(seen, pulse)
 
@@ -125,11 +127,13 @@ class Watch:
         self._remember_recovery()
 
     def _remember_recovery(self) -> None:
-        """The recovery that is followed belongs to the last restart in place, else to the fault before this attempt."""
-        if not self._incidents:
-            self._recovery = self._sight.recovery
-        elif self._incidents[-1].recovery != self._sight.recovery:
-            self._incidents[-1] = self._incidents[-1].but(recovery=self._sight.recovery)
+        """Each recovery belongs to the restart that led to its generation; the first one to the attempt itself."""
+        recoveries = self._sight.recoveries
+        self._recovery = recoveries.get(0, self._recovery)
+        for number, incident in enumerate(self._incidents):
+            recovery = recoveries.get(incident.decision.generation, incident.recovery)
+            if incident.recovery != recovery and incident.decision.action is Action.RESTART_IN_PLACE:
+                self._incidents[number] = incident.but(recovery=recovery)
 
     def _unreachable(self, why: str) -> None:
         now = self._desk.now()
@@ -157,7 +161,7 @@ class Watch:
     # --- state that outlives this process ------------------------------------------------------------------------
 
     def _state(self) -> dict[str, JsonValue]:
-        return {"attempt": self._order.ref.attempt, "generation": len(self._incidents), "sight": self._sight.to_state()}
+        return {"attempt": self._order.ref.attempt, "sight": self._sight.to_state()}
 
     async def _take_up(self) -> None:
         """Take up what an earlier watch of this try has saved, if it is about this attempt."""
@@ -181,8 +185,7 @@ class Watch:
             generation = incident.decision.generation
             self._desk.say(f"Generation {generation} was ordered by another process; its decision is taken over.")
             self._incidents.append(incident.but(ordered_at=incident.ordered_at or seen.at))
-        if learned:
-            self._sight.restarted()
+        self._sight.restarted(seen.generation)
 
     # --- reacting ------------------------------------------------------------------------------------------------
 
@@ -285,7 +288,7 @@ class Watch:
             incident = await self._concluder.restart_in_place(incident, self._incidents)
             if all(known.generation != incident.generation for known in self._incidents):  # else: sent once more
                 self._incidents.append(incident)
-                self._sight.restarted()
+                self._sight.restarted(incident.decision.generation)
             return None
         debt = await self._concluder.stop(incident)
         return self._conclusion(seen, incident, debt is None, (debt,) if debt else ())
