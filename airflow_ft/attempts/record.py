@@ -66,6 +66,7 @@ def write_conclusion(store: ChainStore, chain: Chain, attempt: Attempt, conclusi
 def taken(chain: Chain, attempt: Attempt) -> Chain:
     """Fold a concluded attempt into the chain's head."""
     decision, outcome = attempt.decision, attempt.outcome
+    last = attempt.incidents[-1].decision if attempt.incidents else None  # a restart in place costs, too
     at = attempt.ended_at or attempt.created_at
     for notice in attempt.notices:
         chain = with_event(chain, notice.at, notice.kind, notice.text, attempt.number)
@@ -87,8 +88,8 @@ def taken(chain: Chain, attempt: Attempt) -> Chain:
         debts=(*chain.debts, *attempt.debts),
         concluded=outcome.end if outcome else End.UNKNOWN,
         decision=decision,
-        ledger=decision.ledger if decision else chain.ledger,
-        excluded_nodes=decision.excluded_nodes if decision else chain.excluded_nodes,
+        ledger=last.ledger if last else chain.ledger,
+        excluded_nodes=last.excluded_nodes if last else chain.excluded_nodes,
         faults=(*chain.faults, *past)[-FAULTS_KEPT:],
         highest_step=_highest([chain.highest_step, *(p.step for p in seen)]),
         last_checkpoint=last_checkpoint,

@@ -175,10 +175,8 @@ def test_the_first_attempt_has_nothing_to_resume_and_the_next_one_what_was_saved
 
 # --- two tries at once ---------------------------------------------------------------------------------------------
 
-STALE = (
-    "start.after_chain start.before_intent start.between_intents start.after_intent start.before_submit"
-    " start.after_submit start.after_id"
-).split()
+STEPS = "after_chain", "before_intent", "between_intents", "after_intent", "before_submit", "after_submit", "after_id"
+STALE = [f"start.{step}" for step in STEPS]
 
 
 @pytest.mark.story("LIF-02")
@@ -202,9 +200,9 @@ def test_a_try_that_was_frozen_and_replaced_writes_and_creates_nothing(
 
     task.begin_try()
     stale = task.starter()
-    with at_point(monkeypatch, freeze):
-        with contextlib.suppress(ReplacedError, TryAgainLaterError):  # all it can do is give up
-            task.run(stale.start())
+    give_up = contextlib.suppress(ReplacedError, TryAgainLaterError)  # all it can do
+    with at_point(monkeypatch, freeze), give_up:
+        task.run(stale.start())
     assert fired
     values = dict(task.values)
     assert not task.cluster.violations
