@@ -50,6 +50,14 @@ def get_provider_info() -> dict[str, Any]:
                         "example": "5",
                         "default": "3",
                     },
+                    "triggerer_wait_seconds": {
+                        "description": "How long the first attempt of a chain waits for a healthy triggerer before the "
+                        "task fails and says so. A triggerer that is restarted needs 10 to 30 s.",
+                        "version_added": "0.1.0",
+                        "type": "float",
+                        "example": "300",
+                        "default": "60",
+                    },
                 },
             }
         },

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit, urlunsplit
 
 from airflow_ft.operators.settings import TrainingSettingsError
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 60.0  # the default of [fault_tolerance] triggerer_wait_seconds: a restart takes 10 to 30 s
 ASK_EVERY_SECONDS = 3.0
 
 
@@ -18,13 +18,16 @@ class NoTriggererError(TrainingSettingsError):
     """Nothing would watch the training."""
 
 
-def require_triggerer(wait: float = WAIT_SECONDS) -> None:
+def require_triggerer() -> None:
     """Return when a triggerer is healthy, or when Airflow can't say. Raises ``NoTriggererError``."""
+    from airflow.sdk.configuration import conf
+
+    wait = conf.getfloat("fault_tolerance", "triggerer_wait_seconds", fallback=WAIT_SECONDS)
     deadline = time.monotonic() + wait
     while (state := _triggerer_state()) not in ("healthy", "unknown"):
         if time.monotonic() > deadline:
             raise NoTriggererError(
-                f"deferrable: True needs a triggerer, and none is healthy (state: {state}). "
+                f"deferrable: True needs a triggerer, and none is healthy after {wait:g} s (state: {state}). "
                 "Start `airflow triggerer`, or give deferrable=False to watch in the worker."
             )
         time.sleep(ASK_EVERY_SECONDS)

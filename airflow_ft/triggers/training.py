@@ -20,7 +20,8 @@ if TYPE_CHECKING:
     from airflow_ft.attempts.ports import Conclusion, WatchOrder
 
 QUIET_SECONDS = 15.0  # 2 * [workers] min_heartbeat_interval (5 s) + 5 s
-PAUSE_SECONDS = 5.0
+PAUSE_SECONDS = 5.0  # after a watch that could not even begin; doubled each time, since each writes a traceback
+MAX_PAUSE_SECONDS = 60.0
 ATTEMPT_KEY = "ft_attempt"
 
 _kills: set[asyncio.Task[None]] = set()
@@ -73,12 +74,14 @@ class TrainingTrigger(BaseTrigger):
         yield AttemptEvent(payload=sanitise(fitted(conclusion).to_record()))
 
     async def _watched(self, order: WatchOrder) -> Conclusion:
+        pause = PAUSE_SECONDS
         while True:
             try:
                 return await self._watch(order)
             except Exception:  # the supervisor's border: nothing of ours may end a live job
                 self.log.exception("The watch failed; it begins again. The job is not touched.")
-                await asyncio.sleep(PAUSE_SECONDS)
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, MAX_PAUSE_SECONDS)
 
     async def _watch(self, order: WatchOrder) -> Conclusion:
         from airflow_ft.triggers.desk import TriggerDesk
@@ -131,9 +134,20 @@ class TrainingTrigger(BaseTrigger):
 
 
 def _read_order(data: dict[str, Any] | None) -> WatchOrder:
+    """Read the order, and everything in it. Raises ``UnreadableRecordError`` for what another version has written."""
     from airflow_ft.attempts.ports import WatchOrder
+    from airflow_ft.backends.registry import UnknownBackendError, create_backend
+    from airflow_ft.core.policy_record import read_policy
+    from airflow_ft.core.records import UnreadableRecordError
+    from airflow_ft.core.settings import SettingsError
 
-    return WatchOrder.from_record(data)
+    order = WatchOrder.from_record(data)
+    try:
+        read_policy(order.policy)
+        create_backend(order.ref.backend)
+    except (SettingsError, UnknownBackendError) as error:
+        raise UnreadableRecordError(str(error)) from error
+    return order
 
 
 def _prepared(order: WatchOrder, desk: Any) -> Any:

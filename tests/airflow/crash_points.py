@@ -38,6 +38,7 @@ TRIGGER = (
     "conclude.decided",
     "conclude.written",
     "conclude.ordered",
+    "conclude.before_tidy",
     "trigger.before_event",
 )
 # In the triggerer, for an attempt that is stopped.

@@ -156,8 +156,17 @@ class Harness:
         run_id = f"{self.counter:03d}-{name or 'run'}"
         for point, what in (arm or {}).items():
             self.arm(point, run_id, what)
-        self.client.trigger(dag_id, conf={"args": arguments, **conf}, run_id=run_id)
+        self.wait(lambda: self._triggered(dag_id, run_id, {"args": arguments, **conf}), f"a run of {dag_id}")
         return Run(dag_id, run_id)
+
+    def _triggered(self, dag_id: str, run_id: str, conf: dict[str, Any]) -> bool:
+        try:
+            self.client.trigger(dag_id, conf=conf, run_id=run_id)
+        except AirflowApiError as error:
+            if error.status < 500 and error.status != 409:  # sqlite was locked; it is there already
+                raise
+            return error.status == 409
+        return True
 
     def arm(self, point: str, run_id: str, what: str) -> None:
         """Let something happen when this run reaches a crash point."""

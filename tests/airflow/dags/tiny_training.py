@@ -26,7 +26,7 @@ POLICY = FaultTolerancePolicy.full(
     exclusion=ExclusionSettings(max_share=0.9),
     settle_seconds=0.5,
     grace_seconds=3,
-    hold_seconds=60,
+    hold_seconds=300,  # a triggerer that is killed ten times takes minutes to come back for good
 )
 LOST_TRY_DELAY = timedelta(seconds=1)
 
