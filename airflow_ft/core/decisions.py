@@ -58,6 +58,6 @@ class Decision(Record):
     ledger: Ledger = Ledger()
 
     def digest(self) -> str:
-        """A short fingerprint. Agents accept an order again only with the same one."""
-        text = json.dumps(self.to_record(), sort_keys=True)
+        """A short fingerprint. Agents accept an order again only with the same one. How it was found doesn't count."""
+        text = json.dumps(self.but(considered=()).to_record(), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

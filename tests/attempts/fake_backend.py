@@ -198,13 +198,15 @@ class FakeBackend:
 
     def _report(self, job: Job, node: Node, state: JobState) -> NodeReport:
         lost = node.name in self.cluster.lost and state is not JobState.ENDED
+        behind = self.cluster.behind(job, node)
+        state = behind or (JobState.STARTING if self.cluster.age(job) < 0 and state is JobState.HELD else state)
         over = state in (JobState.HELD, JobState.ENDED)
         ended_at = self.cluster.epoch + timedelta(seconds=(job.started or 0.0) + job.run.seconds)
         return NodeReport(
             node=node.name,
             state=JobState.GONE if lost else state,
             generation=node.generation,
-            code=self.cluster.code(job) if over else None,
+            code=(job.script[node.generation].code if behind else self.cluster.code(job)) if over else None,
             term=job.run.term and over,
             lost=lost,
             lost_why="down" if lost else "",
@@ -212,6 +214,7 @@ class FakeBackend:
             exited_at=ended_at if over else None,
             spawned_at=self.cluster.epoch,
             note=node.note,
+            notes=tuple(node.notes),
             digest=node.digest,
         )
 
@@ -223,7 +226,8 @@ class FakeBackend:
                 raise UnreachableError("the network broke half-way")
             if job is not None and not self.cluster.give(job, node, order, action):
                 gone = action == "release" and (node.name in self.cluster.lost or not self.cluster.agents)
-                ended = action == "release" and self.cluster.state(job) in (JobState.ENDED, JobState.GONE)
+                over = self.cluster.state(job) in (JobState.ENDED, JobState.GONE)
+                ended = action == "release" and (over or self.cluster.behind(job, node) is JobState.ENDED)
                 refused += [] if gone or ended else [node.name]
         self._answered(action)
         return refused

@@ -61,6 +61,7 @@ class Node:
     generation: int = 0
     digest: str = ""
     note: dict[str, object] | None = None
+    notes: list[dict[str, object]] = field(default_factory=list)
     released: bool = False
 
 
@@ -75,6 +76,7 @@ class Job:
     nodes: list[Node] = field(default_factory=list)
     started: float | None = None  # of the newest generation
     said: str = ""  # what earlier generations have printed
+    held_until: float = 0.0  # for nodes that have not joined the newest generation
     closed_by: str = ""
     closed_at: float = 0.0
     forgotten: bool = False  # the platform doesn't know it any more
@@ -190,9 +192,17 @@ class Cluster:
             return JobState.ENDED
         if run.code is None or age < run.seconds:
             released = all(node.released for node in job.nodes)
-            return JobState.ENDED if released else JobState.STARTING if age < 0 else JobState.RUNNING
+            waits = age < 0 and any(self.behind(job, node) is JobState.HELD for node in job.nodes)
+            joining = JobState.HELD if waits else JobState.STARTING
+            return JobState.ENDED if released else joining if age < 0 else JobState.RUNNING
         held = age < run.seconds + job.submission.hold and not all(node.released for node in job.nodes)
         return JobState.HELD if run.code and self.agents and held and not job.closed_by else JobState.ENDED
+
+    def behind(self, job: Job, node: Node) -> JobState | None:
+        """What a node does that has not joined the newest generation: it is held, until its hold is over."""
+        if node.generation == job.generation:
+            return None
+        return JobState.HELD if self.seconds() < job.held_until else JobState.ENDED
 
     def code(self, job: Job) -> int | None:
         ran_out = job.run.code is not None and self.age(job) >= job.run.seconds
@@ -214,8 +224,10 @@ class Cluster:
             return False
         if action == "restart":
             if job.generation < order.generation:  # the first one: the others are killed by it
+                job.held_until = (job.started or 0.0) + job.run.seconds + job.submission.hold
                 job.said, job.started = self.text(job), self.seconds()
             node.generation, node.note, node.digest = order.generation, order.note, order.digest
+            node.notes.append(order.note)
             job.started = self.seconds()
         node.released = action == "release"
         self.orders.append((f"{job.ref.name}/{node.name}", order.generation, order.digest, action))

@@ -135,7 +135,9 @@ def test_an_order_can_reach_only_some_of_the_nodes() -> None:
         backend.cluster.orders_reach = 1
         with pytest.raises(UnreachableError):
             await backend.restart_in_place(ref, order(1))
-        assert (await backend.observe(ref)).state is JobState.STARTING, "it waits for the other node"
+        seen = await backend.observe(ref)
+        assert [(node.state, node.generation) for node in seen.nodes] == [(JobState.STARTING, 1), (JobState.HELD, 0)]
+        assert seen.state is JobState.HELD
         backend.cluster.orders_reach = 2
         assert await backend.restart_in_place(ref, order(1)) == []
         assert (await backend.observe(ref)).state is JobState.RUNNING
