@@ -26,6 +26,7 @@ from airflow_ft.backends.base import (
     StackGroup,
 )
 from airflow_ft.backends.registry import create_backend
+from airflow_ft.backends.time_limits import within
 from airflow_ft.core.chain import Debt, Incident
 from airflow_ft.core.classify import classify
 from airflow_ft.core.decide import decide, past_fault
@@ -191,7 +192,7 @@ class Concluder:
 
     async def _published(self, seen: Observation) -> Incident | None:
         try:
-            value = await asyncio.wait_for(self.desk.recall(ORDER_KEY), PUBLISH_SECONDS)
+            value = await within(PUBLISH_SECONDS, self.desk.recall(ORDER_KEY))
         except Exception as error:  # noqa: BLE001 - a supervisor's border: Airflow may be down, the agents' echo remains
             self.desk.say(f"The try's XComs can't be read: {error!r}", warning=True)
             return None
@@ -227,7 +228,7 @@ class Concluder:
 
     async def recalled(self) -> dict[int, Incident]:
         """Return the restarts in place that this try has published, by the generation that they led to."""
-        value = await asyncio.wait_for(self.desk.recall(INCIDENTS_KEY), PUBLISH_SECONDS)
+        value = await within(PUBLISH_SECONDS, self.desk.recall(INCIDENTS_KEY))
         records = value.get("incidents") if isinstance(value, dict) else None
         found = [_incident(record) for record in records] if isinstance(records, list) else []
         mine = [one for one in found if one is not None and one.attempt == self.order.ref.attempt]
@@ -235,7 +236,7 @@ class Concluder:
 
     async def _publish(self, key: str, note: dict[str, object]) -> None:
         try:
-            await asyncio.wait_for(self.desk.publish(key, note), PUBLISH_SECONDS)  # type: ignore[arg-type]
+            await within(PUBLISH_SECONDS, self.desk.publish(key, note))  # type: ignore[arg-type]
         except Exception as error:  # noqa: BLE001 - a supervisor's border: the order carries the decision as well
             self.desk.say(f"The decision could not be published ({error!r}); the order carries it.", warning=True)
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from airflow_ft.backends.base import UnreachableError
+from airflow_ft.backends.time_limits import within
 
 T = TypeVar("T")
 
@@ -19,6 +19,6 @@ CANCEL_MARGIN_SECONDS = 30.0  # beyond the grace period
 async def limited(call: Coroutine[Any, Any, T], seconds: float, what: str) -> T:
     """Await ``call`` for at most ``seconds``. Raises ``UnreachableError`` when it takes longer."""
     try:
-        return await asyncio.wait_for(call, seconds)
-    except asyncio.TimeoutError as error:
+        return await within(seconds, call)
+    except TimeoutError as error:
         raise UnreachableError(f"{what}: no answer within {seconds:.0f} s") from error

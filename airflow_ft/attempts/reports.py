@@ -6,7 +6,6 @@ triggerer's one supervisor thread handles for all triggers (airflow-notes §11.7
 
 from __future__ import annotations
 
-import asyncio
 from datetime import datetime, timedelta
 
 from pydantic import JsonValue
@@ -14,6 +13,7 @@ from pydantic import JsonValue
 from airflow_ft.attempts.ports import Desk
 from airflow_ft.attempts.sight import Sight
 from airflow_ft.backends.base import Observation
+from airflow_ft.backends.time_limits import within
 from airflow_ft.core.chain import JobRef
 from airflow_ft.core.sanitise import sanitise
 
@@ -68,8 +68,8 @@ class Reporter:
         if value == self._published:
             return
         try:
-            await asyncio.wait_for(self._desk.publish(PROGRESS_KEY, value), PUBLISH_SECONDS)
-            await asyncio.wait_for(self._desk.publish(STATE_KEY, sanitise(state)), PUBLISH_SECONDS)
+            await within(PUBLISH_SECONDS, self._desk.publish(PROGRESS_KEY, value))
+            await within(PUBLISH_SECONDS, self._desk.publish(STATE_KEY, sanitise(state)))
             self._published, self._failures = value, 0
         except Exception as error:  # noqa: BLE001 - a supervisor's border: no live view is no reason to stop watching
             self._failures += 1

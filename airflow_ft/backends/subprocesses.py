@@ -19,6 +19,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import IO, NamedTuple
 
+from airflow_ft.backends.time_limits import within
+
 # After a kill the pipes close at once, unless a grandchild with a session of its own holds them: then we go without.
 DRAIN_SECONDS = 2.0
 
@@ -90,11 +92,11 @@ async def run_async(
         start_new_session=True,
     )
     try:
-        stdout, stderr = await asyncio.wait_for(process.communicate(given), timeout)
-    except asyncio.TimeoutError:
+        stdout, stderr = await within(timeout, process.communicate(given))
+    except TimeoutError:
         kill_group(process.pid)
-        with suppress(asyncio.TimeoutError):
-            await asyncio.wait_for(process.wait(), DRAIN_SECONDS)
+        with suppress(TimeoutError):
+            await within(DRAIN_SECONDS, process.wait())
         return Finished(-signal.SIGKILL, b"", b"", timed_out=True)
     except BaseException:  # cancelled: the child must not stay behind
         kill_group(process.pid)

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from airflow_ft.backends.base import Backend, BackendError, LogTail, UnreachableError
+from airflow_ft.backends.time_limits import within
 from airflow_ft.core.chain import JobRef
 from airflow_ft.core.facts import LogText
 from airflow_ft.core.faults import Evidence
@@ -40,8 +41,8 @@ async def gather(backend: Backend, ref: JobRef, limits: Limits | None = None) ->
     """Fetch log tails and evidence. Raises ``BackendError`` if neither could be had."""
     limits = limits or Limits()
     tails, evidence = await asyncio.gather(
-        asyncio.wait_for(backend.log_tails(ref, limits.log_bytes), limits.seconds),
-        asyncio.wait_for(backend.evidence(ref), limits.seconds),
+        within(limits.seconds, backend.log_tails(ref, limits.log_bytes)),
+        within(limits.seconds, backend.evidence(ref)),
         return_exceptions=True,
     )
     problems = [_problem("logs", tails, limits), _problem("evidence", evidence, limits)]
@@ -59,7 +60,7 @@ async def gather(backend: Backend, ref: JobRef, limits: Limits | None = None) ->
 def _problem(what: str, answer: object, limits: Limits) -> str:
     if not isinstance(answer, BaseException):
         return ""
-    if isinstance(answer, (TimeoutError, asyncio.TimeoutError)):
+    if isinstance(answer, TimeoutError):
         return f"{what}: no answer within {limits.seconds:.0f} s"
     if isinstance(answer, BackendError):
         return f"{what}: {answer}"

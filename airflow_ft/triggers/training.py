@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_ft.attempts.crash_points import current_run, reach
+from airflow_ft.backends.time_limits import within
 
 if TYPE_CHECKING:
     from airflow_ft.attempts.ports import Conclusion, WatchOrder
@@ -122,8 +123,8 @@ class TrainingTrigger(BaseTrigger):
         """Return whether the same try is still deferred on the same attempt. If Airflow can't say: yes, don't kill."""
         for _ in range(5):
             try:
-                state = await asyncio.wait_for(desk.task_state(), 10)
-                mine = await asyncio.wait_for(desk.recall(ATTEMPT_KEY), 10)
+                state = await within(10, desk.task_state())
+                mine = await within(10, desk.recall(ATTEMPT_KEY))
             except Exception as error:  # noqa: BLE001 - doubt never kills; the next try fences
                 self.log.warning("Airflow can't say whether this task was ended: %r", error)
                 await asyncio.sleep(2)
