@@ -111,8 +111,7 @@ class Starter:
         lost = max(0, chain.put_off) < chain.try_number < info.try_number and (
             chain.open is not None or chain.attempts == 0
         )
-        cleared = info.max_tries > chain.max_tries
-        if lost and not cleared:
+        if lost and not self._is_cleared(chain):
             text = f"Try {chain.try_number} was lost by Airflow before it had a result. Not charged."
             chain = with_event(chain, now, TRY_LOST, text, chain.open)
         chain = chain.but(try_number=info.try_number, max_restarts=self.policy.max_restarts)
@@ -121,8 +120,8 @@ class Starter:
         return chain
 
     async def _segment(self, chain: Chain) -> Chain:
-        """Begin a new segment if a person cleared the task: only a clear makes Airflow's ``max_tries`` grow."""
-        if self.info.max_tries <= chain.max_tries:
+        """Begin a new segment if a person cleared the task."""
+        if not self._is_cleared(chain):
             return chain
         now = self.now()
         if chain.open is not None:
@@ -149,7 +148,13 @@ class Starter:
             concluded=None,
         )
         self.store.save(chain)
+        if self.store.is_cleared():
+            self.store.note_clear(False)
         return chain
+
+    def _is_cleared(self, chain: Chain) -> bool:
+        """Only a clear makes Airflow's ``max_tries`` grow; if a worker was at work then, it was that which noted it."""
+        return self.info.max_tries > chain.max_tries or self.store.is_cleared()
 
     # --- fence ---------------------------------------------------------------------------------------------------
 

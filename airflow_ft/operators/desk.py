@@ -12,7 +12,10 @@ from pydantic import JsonValue
 from airflow_ft.attempts.ports import TryInfo
 
 # What a task is in after a person has marked it; in every other state some try of it goes on, or begins anew.
-ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+MARKED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+CLEARED = "restarting"  # a person has cleared it while a worker was at work
+DELETED = "deleted"
+UNKNOWN = "unknown"
 
 
 class WorkerDesk:
@@ -61,13 +64,8 @@ class TaskStateStore:
         self._accessor.set(key, value, retention=NEVER_EXPIRE)
 
 
-def ended_by_a_person(info: TryInfo | None) -> bool:
-    """Ask Airflow whether the task is over: marked, or deleted with its run. If Airflow doesn't answer: it is not.
-
-    Doubt never kills: a try that follows adopts the job, and ``airflow ft reap`` has what no try answers for.
-    """
-    if info is None:
-        return False
+def task_state(info: TryInfo) -> str:
+    """Ask Airflow for the task's state. ``DELETED`` with its run, ``UNKNOWN`` if Airflow doesn't answer."""
     try:
         from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
@@ -75,6 +73,5 @@ def ended_by_a_person(info: TryInfo | None) -> bool:
             dag_id=info.dag_id, task_ids=[info.task_id], run_ids=[info.run_id], map_index=info.map_index
         ).get(info.run_id)
     except Exception:  # noqa: BLE001 - the border to Airflow, in a process that is being ended: no answer is no order
-        return False
-    found = [str(getattr(state, "value", state)) for state in (states or {}).values()]
-    return not found or found[0] in ENDED
+        return UNKNOWN
+    return next((str(getattr(state, "value", state)) for state in (states or {}).values()), DELETED)

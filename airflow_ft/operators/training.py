@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, XComArg
 
 from airflow_ft.attempts.crash_points import current_run, reach
 from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
@@ -22,7 +22,7 @@ from airflow_ft.core.chain import Attempt, Chain, End
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.policy_record import write_policy
 from airflow_ft.core.records import UnreadableRecordError
-from airflow_ft.operators.desk import TaskStateStore, WorkerDesk, ended_by_a_person
+from airflow_ft.operators.desk import CLEARED, DELETED, MARKED, TaskStateStore, WorkerDesk, task_state
 from airflow_ft.operators.links import RetryChainLink, TrainingLogLink
 from airflow_ft.operators.retry_policy import FaultToleranceRetryPolicy
 from airflow_ft.operators.settings import RETRIES, TrainingSettingsError, job_from, policy_from, refuse_retries
@@ -77,7 +77,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
         self.retries = RETRIES
         self.retry_policy = FaultToleranceRetryPolicy()
         self.policy = policy_from(policy)
-        self.job = job if not isinstance(job, dict | str | int | list) else job_from(job)
+        self.job = job if isinstance(job, XComArg) else job_from(job)
         self.deferrable = deferrable
         self.attempt_timeout = attempt_timeout
         # The limit is kept by the watch, so that it is the same deferred or not, and so that the job goes with it.
@@ -87,7 +87,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
         self.notify = tuple(notify) if isinstance(notify, Sequence) else (notify,)
         self._killed = False
         self._stopper: threading.Thread | None = None
-        self._info: TryInfo | None = None
+        self._try: tuple[TryInfo, ChainStore] | None = None
         self._live: tuple[Backend, TrainingJob, str, str] | None = (
             None  # what on_kill has to stop: backend, job name, chain id
         )
@@ -118,18 +118,19 @@ class FaultTolerantTrainingOperator(BaseOperator):
         try:
             return self._execute(context)
         finally:
-            self._let_stop()
+            self._leave()
 
     def _execute(self, context: Context) -> Any:
         from airflow_ft.operators.triggerers import require_triggerer
 
-        info = self._info = try_info(context)
+        info = try_info(context)
         current_run.set(info.run_id)
         reach("execute.begin")
         job = job_from(self.job)
         self._mask(job)
         backend = create_backend(job.backend)
         store = ChainStore(TaskStateStore(context["task_state_store"]))
+        self._try = (info, store)
         starter = Starter(
             store=store,
             backend=backend,
@@ -172,16 +173,23 @@ class FaultTolerantTrainingOperator(BaseOperator):
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> Any:
         """Take the trigger's event: record first, raise second. An event that doesn't fit changes nothing."""
+        try:
+            return self._execute_complete(context, event)
+        finally:
+            self._leave()
+
+    def _execute_complete(self, context: Context, event: dict[str, Any] | None) -> Any:
         info = try_info(context)
         current_run.set(info.run_id)
         reach("complete.begin")
         store = ChainStore(TaskStateStore(context["task_state_store"]))
+        self._try = (info, store)
         try:
             conclusion = Conclusion.from_record(event)
             chain = store.load()
         except UnreadableRecordError as error:
             self.log.warning("The event can't be read (%s); looking at the job instead.", error)
-            return self.execute(context)
+            return self._execute(context)
         attempt = store.load_attempt(conclusion.attempt) if chain is not None else None
         fits = (
             chain is not None
@@ -191,7 +199,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
         )
         if not fits or chain is None or attempt is None:
             self.log.warning("The event is not about the attempt that is open; looking at the job instead.")
-            return self.execute(context)
+            return self._execute(context)
         self._mask(job_from(self.job))
         return self._record(context, store, chain, attempt, conclusion)
 
@@ -215,27 +223,36 @@ class FaultTolerantTrainingOperator(BaseOperator):
     # --- a person, or the worker's end ---------------------------------------------------------------------------
 
     def on_kill(self) -> None:
-        """Stop the job if a person has ended the task. Runs in a signal handler, so it only starts a thread.
+        """Stop the job if a person has ended or cleared the task. Runs in a signal handler: it only starts a thread.
 
         Airflow also ends a task whose try it has given to somebody else (a lost heartbeat: the job is adopted), and one
-        whose api-server is away. Those jobs are healthy, and stay.
+        whose api-server is away. Those jobs are healthy, and stay: doubt never kills. The next try adopts the job, and
+        ``airflow ft reap`` has what no try answers for.
         """
         self._killed = True
-        if self._live is not None and self._stopper is None:
-            self._stopper = threading.Thread(target=self._stop_if_ended, args=self._live, daemon=True)
+        if self._try is not None and self._stopper is None:
+            self._stopper = threading.Thread(target=self._obey, args=self._try, daemon=True)
             self._stopper.start()
 
-    def _stop_if_ended(self, backend: Backend, job: TrainingJob, name: str, chain: str) -> None:
-        if not ended_by_a_person(self._info):
-            self.log.warning("This process is being ended, the task is not: %s is not touched.", name)
+    def _obey(self, info: TryInfo, store: ChainStore) -> None:
+        state = task_state(info)
+        if state == CLEARED:
+            store.note_clear(True)
+        if self._live is None:
             return
-        self.log.warning("This task was ended; stopping %s.", name)
+        backend, job, name, chain = self._live
+        if state not in (CLEARED, DELETED, *MARKED):
+            self.log.warning("This process is being ended, the task is not (%s): %s is not touched.", state, name)
+            return
+        self.log.warning("This task is %s; stopping %s.", state, name)
         asyncio.run(backend.fence(name, chain, job))
 
-    def _let_stop(self) -> None:
-        """Give a thread that stops the job the time that Airflow leaves to this process."""
+    def _leave(self) -> None:
+        """Before this process ends: let the thread stop the job; notice a clear that came too late for a signal."""
         if self._stopper is not None:
             self._stopper.join(KILL_SECONDS)
+        elif self._try is not None and task_state(self._try[0]) == CLEARED:
+            self._try[1].note_clear(True)
 
     # --- helpers -------------------------------------------------------------------------------------------------
 

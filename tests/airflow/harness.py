@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -14,17 +15,20 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 
 from airflow_ft.backends.local import inventory
 from airflow_ft.cli.standalone import main as airflow_ft_command
 from airflow_ft.core.chain import Chain
 from demo.airflow_client import UNMAPPED, AirflowApiError, AirflowClient
+from demo.airflow_settings import USER
 from demo.stack import AirflowStack
 
 DAGS = Path(__file__).parent / "dags"
 TASK = "train"
 ENDED = ("success", "failed")
+CANARY = "canary-Jb7kTq2WvNx9"  # a secret that must never be found anywhere
 PATIENCE = 240.0  # for what takes 30 s on a quiet machine with two cores
 
 
@@ -62,6 +66,9 @@ class Harness:
             "AIRFLOW_FT_CRASH_POINTS": str(self.points),
             "AIRFLOW_FT_LOCAL_ROOT": str(self.root),
             "TRAINING_STORY": str(self.story),
+            "AIRFLOW_VAR_HF_TOKEN": CANARY,
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,outsider:",
+            "AIRFLOW__FAULT_TOLERANCE__TRIGGERER_WAIT_SECONDS": "40",
             "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "6",
         }
@@ -140,6 +147,17 @@ class Harness:
                     process.kill()
             twin.kill()
             twin.wait()
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``airflow …`` in the stack's own environment."""
+        return subprocess.run(
+            [self.stack.python, "-m", "airflow", *arguments],
+            env=self.stack.environment("cli"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
 
     @staticmethod
     def parent(pid: int) -> int:
@@ -220,6 +238,11 @@ class Harness:
         self.wait_state(run, "deferred")
         self.wait(lambda: any(told["what"] == "start" for told in self.told(run)), f"{run.run_id} to train")
 
+    def wait_watched(self, run: Run) -> None:
+        """Wait until the training makes steps, and its trigger runs (it has published what it sees)."""
+        self.wait_deferred_and_running(run)
+        self.wait(lambda: self.client.xcom(*run.key, "ft_progress", run.map_index), f"the watch of {run.run_id}")
+
     def wait_ended(self, runs: list[Run], seconds: float = PATIENCE) -> None:
         """Wait until all of them have ended."""
         deadline = time.monotonic() + seconds
@@ -235,6 +258,14 @@ class Harness:
             for number in [one["try_number"] for one in tries][-3:]:
                 lines.append(f"--- log of try {number}\n{self.client.log(*run.key, number, run.map_index)[-6000:]}")
         return "\n".join(lines)
+
+    def page(self, url: str, user: str = USER) -> httpx.Response:
+        """Get a page of the web server as a user of its own."""
+        passwords = json.loads((self.stack.home / "simple_auth_manager_passwords.json.generated").read_text())
+        with httpx.Client(base_url=self.stack.url, trust_env=False, timeout=30) as client:
+            answer = client.post("/auth/token", json={"username": user, "password": passwords[user]})
+            answer.raise_for_status()
+            return client.get(url, headers={"Authorization": f"Bearer {answer.json()['access_token']}"})
 
     # ---- what is left of a run ----
 
@@ -265,6 +296,11 @@ class Harness:
         """Living processes of its training, agents included, found by their environment."""
         names = {job.name for job in self.jobs(run)}
         return [process for process, name in marked_processes(self.root) if name in names]
+
+    @staticmethod
+    def living(root: Path) -> list[tuple[psutil.Process, str]]:
+        """Living processes of every training below a root folder."""
+        return list(marked_processes(root))
 
 
 def marked_processes(root: Path) -> Iterator[tuple[psutil.Process, str]]:

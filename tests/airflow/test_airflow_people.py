@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from airflow_ft.backends.local import inventory
 from tests.airflow import crash_points
 from tests.airflow.harness import Harness, Run
 from tests.airflow.stories import check, kinds
@@ -23,6 +24,7 @@ UNTIL_CLEARED = "--steps 60 --every 1"
 def stop(airflow: Harness, run: Run, how: str) -> None:
     """Do what a person does."""
     if how == "deleted":
+        airflow.client.mark_run(run.dag_id, run.run_id, "failed")  # Airflow deletes no run that is running
         airflow.client.request("DELETE", f"dags/{run.dag_id}/dagRuns/{run.run_id}")
     elif how == "cleared":
         airflow.client.clear(run.dag_id, run.run_id)
@@ -44,13 +46,32 @@ def test_a_deferred_task_that_a_person_ends_takes_its_training_along(airflow: Ha
     """Marked failed, marked success, or deleted with its run: the job is gone within a minute."""
     runs = {how: airflow.start("one_node", LONG, name=how) for how in STOPS}
     for run in runs.values():
-        airflow.wait_deferred_and_running(run)
+        airflow.wait_watched(run)
     for how, run in runs.items():
         stop(airflow, run, how)
     wait_gone(airflow, runs)
     for how, run in runs.items():
         assert airflow.state(run) == (None if how == "deleted" else how)
         assert [job.attempt for job in airflow.jobs(run)] == [0], "nothing was submitted again"
+
+
+@pytest.mark.story("LIF-09")
+def test_a_task_that_is_ended_while_nobody_watches_is_found_by_reap(airflow: Harness) -> None:
+    """Without a triggerer nothing hears of it: ``airflow ft reap`` shows the job, and stops it with --yes."""
+    run = airflow.start("one_node", LONG, name="unwatched")
+    beside = airflow.start("one_node", "--steps 150", name="beside")
+    airflow.wait_watched(run)
+    airflow.wait_watched(beside)
+    with airflow.unguarded("triggerer"):
+        airflow.stack.kill("triggerer")
+        stop(airflow, run, "failed")
+        (job,) = airflow.jobs(run)
+        assert f"{job.name}: its task is failed" in airflow.command("ft", "reap").stdout
+        assert airflow.processes(run)
+        assert "stopped" in airflow.command("ft", "reap", "--yes").stdout
+        wait_gone(airflow, {"reap": run})
+    airflow.wait_ended([beside])
+    check(airflow, beside)
 
 
 @pytest.mark.story("LIF-01")
@@ -93,8 +114,8 @@ def test_a_task_that_is_cleared_stops_its_job_before_the_next_one_starts(airflow
             airflow.wait_deferred_and_running(run)
     for run in runs.values():
         stop(airflow, run, "cleared")
-    for point in WORKING:
-        airflow.release(point, runs[point])
+    # One worker ends by itself before it hears of the clear, the other one is told.
+    airflow.release("start.after_submit", runs["start.after_submit"])
     airflow.wait_ended(list(runs.values()))
     for name, run in runs.items():
         if name in crash_points.FENCE:
@@ -112,17 +133,17 @@ def test_a_task_that_is_cleared_stops_its_job_before_the_next_one_starts(airflow
 @pytest.mark.story("LIF-11")
 def test_a_task_that_has_ended_and_is_cleared_begins_a_new_segment(airflow: Harness) -> None:
     """A succeeded one really runs again; a failed one gets fresh budgets, and keeps its exclusions."""
-    lost = "NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus."
-    broken = "ValueError: shape mismatch"
     done = airflow.start("one_node", "--steps 2", name="done")
-    failed = airflow.start("one_node", f"--steps 5 --crash-at 2 --say '{broken}'", name="failed")
-    excluding = airflow.start("one_node", f"--steps 5 --crash-at 2 --times 2 --say '{lost}'", name="excluding")
+    failed = airflow.start("one_node", "--steps 5 --crash-at 2 --say 'ValueError: shape mismatch'", name="failed")
+    excluding = airflow.start("one_node", "--steps 100 --every 1", name="excluding")
+    airflow.wait_deferred_and_running(excluding)
+    (node,) = airflow.jobs(excluding)[0].nodes
+    inventory.lose_node(str(airflow.root), "default", node)
     airflow.wait_ended([done, failed, excluding])
     first = check(airflow, done)
-    before = check(airflow, failed, state="failed")
-    assert before.decision is not None
-    excluded = airflow.chain(excluding).excluded_nodes
-    assert excluded
+    assert check(airflow, failed, state="failed").faults
+    assert check(airflow, excluding, attempts=2, restarts=1, killed=1).excluded_nodes == (node,)
+    inventory.repair_node(str(airflow.root), "default", node)
     for run in (done, failed, excluding):
         stop(airflow, run, "cleared")
     for run in (done, failed, excluding):
@@ -132,7 +153,6 @@ def test_a_task_that_has_ended_and_is_cleared_begins_a_new_segment(airflow: Harn
     assert again.chain_id == first.chain_id
     repaired = check(airflow, failed, attempts=2, segments=2)
     assert not repaired.faults
-    chain = airflow.chain(excluding)
-    assert set(excluded) <= set(chain.excluded_nodes)
-    cleared = next(event for event in chain.events if event.kind == "cleared")
-    assert excluded[0] in cleared.text
+    chain = check(airflow, excluding, attempts=3, segments=2, killed=1)
+    assert chain.excluded_nodes == (node,)
+    assert node in next(event.text for event in chain.events if event.kind == "cleared")

@@ -28,6 +28,8 @@ POLICY = FaultTolerancePolicy.full(
     grace_seconds=3,
     hold_seconds=300,  # a triggerer that is killed ten times takes minutes to come back for good
 )
+NO_DNS = "socket.gaierror: [Errno -3] Temporary failure in name resolution"  # a fault that is resubmitted
+BUG = "ValueError: shape mismatch"  # one that stops
 LOST_TRY_DELAY = timedelta(seconds=1)
 
 
@@ -45,7 +47,7 @@ def job(arguments: str = ARGUMENTS, nodes: int = 1, **more: Any) -> LocalJob:
     return LocalJob(command=f"python -S {SCRIPT} {arguments}", nodes=nodes, **more)
 
 
-def dag(dag_id: str) -> DAG:
+def dag(dag_id: str, **more: Any) -> DAG:
     """Return a DAG that runs as often at once as it is asked to."""
     return DAG(
         dag_id,
@@ -54,6 +56,7 @@ def dag(dag_id: str) -> DAG:
         catchup=False,
         max_active_runs=100,
         max_active_tasks=100,
+        **more,
     )
 
 
@@ -64,10 +67,30 @@ def training(dag_id: str, **arguments: Any) -> None:
         FaultTolerantTrainingOperator(task_id="train", **given)
 
 
+def mapped(dag_id: str, commands: list[str]) -> None:
+    """Make a DAG with one training that is mapped over command lines."""
+    with dag(dag_id):
+        FaultTolerantTrainingOperator.partial(
+            task_id="train", policy=POLICY, notify=note, retry_delay=LOST_TRY_DELAY
+        ).expand(job=[job(command) for command in commands])
+
+
 training("one_node")
 training("two_nodes", job=job(nodes=2))
 training("in_the_worker", deferrable=False)
 training("switched_off", policy=FaultTolerancePolicy.off(grace_seconds=3))
 training("execution_limit", execution_timeout=timedelta(seconds=20))
 training("attempt_limit", attempt_timeout=timedelta(seconds=20))
-training("with_a_token", job=job(env={"HF_TOKEN": "{{ dag_run.conf['token'] }}"}))
+training("limit_in_the_worker", deferrable=False, execution_timeout=timedelta(seconds=20))
+training(
+    "with_a_token",
+    job=job("--say '--token {{ var.value.hf_token }}' " + ARGUMENTS, env={"HF_TOKEN": "{{ var.value.hf_token }}"}),
+)
+training("no_script", job=LocalJob(command="python missing.py"))
+training("no_program", job=LocalJob(command=["no-such-program"]))
+training("no_workdir", job=job(workdir="/no/such/folder"))
+with dag("default_retries", default_args={"retries": 2}):
+    FaultTolerantTrainingOperator(task_id="train", job=job(), policy=POLICY, notify=note)
+training("elsewhere", job=job(root="{{ dag_run.conf['root'] }}"))
+mapped("mapped", ["--steps 3", "--crash-at 3", f"--crash-at 3 --say '{NO_DNS}'", f"--crash-at 3 --say '{BUG}'"])
+mapped("sixty", ["--steps 1 --interval 0"] * 60)
