@@ -7,7 +7,8 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from airflow_ft.views.records import all_chains, database
+from airflow_ft.cli.reap import owed
+from airflow_ft.views.records import database
 
 
 class Check(NamedTuple):
@@ -58,6 +59,6 @@ def _triggerer() -> Check:
 
 def _owed() -> Check:
     with database() as session:
-        debts = [debt.ref.name for chain, _ in all_chains(session) for debt in chain.debts]
-    text = f"{', '.join(debts)}; run `airflow ft reap`" if debts else "nothing is owed"
-    return Check("cancels", not debts, text)
+        names = [ref.name for ref, _ in owed(session)]
+    text = f"{', '.join(names)}; run `airflow ft reap`" if names else "nothing is owed"
+    return Check("cancels", not names, text)

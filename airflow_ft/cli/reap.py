@@ -23,7 +23,7 @@ ENDED = frozenset({"success", "failed", "skipped", "removed", "upstream_failed"}
 def reap(args: Namespace) -> None:
     """Stop the jobs, or show them. Exit status 1 when one could not be stopped."""
     with database() as session:
-        found = list(_owed(session))
+        found = list(owed(session))
     if not found:
         print("Nothing is owed.")
     failed = 0
@@ -37,7 +37,8 @@ def reap(args: Namespace) -> None:
         raise SystemExit(1)
 
 
-def _owed(session: object) -> Iterator[tuple[JobRef, str]]:
+def owed(session: object) -> Iterator[tuple[JobRef, str]]:
+    """Yield every job that nobody answers for, and why."""
     for chain, task_state in all_chains(session):
         for debt in chain.debts:
             yield debt.ref, f"cancel owed since {debt.since:%Y-%m-%d %H:%M:%S}: {debt.why}"

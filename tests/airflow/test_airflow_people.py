@@ -66,6 +66,7 @@ def test_a_task_that_is_ended_while_nobody_watches_is_found_by_reap(airflow: Har
         airflow.stack.kill("triggerer")
         stop(airflow, run, "failed")
         (job,) = airflow.jobs(run)
+        assert f"{job.name}; run `airflow ft reap`" in airflow.command("ft", "doctor").stdout
         assert f"{job.name}: its task is failed" in airflow.command("ft", "reap").stdout
         assert airflow.processes(run)
         assert "stopped" in airflow.command("ft", "reap", "--yes").stdout
