@@ -208,4 +208,5 @@ class Sight:
 def hang_config(policy: FaultTolerancePolicy) -> HangConfig:
     """Return the detector's settings as the policy has them."""
     shared = HangConfig.model_fields.keys() & type(policy.hang).model_fields.keys()
-    return HangConfig(**{name: getattr(policy.hang, name) for name in shared})
+    given = {name: getattr(policy.hang, name) for name in shared}
+    return HangConfig(**given, quick_seconds=policy.hang.floor_seconds)

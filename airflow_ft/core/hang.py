@@ -1,16 +1,18 @@
 """Hangs: no progress for longer than this job's own rhythm explains.
 
 Fed by the watch of an attempt with what ``progress`` read (``observe``) and with the clock (``check``). Growth of the
-log is not progress: only a step that moved is.
+log is not progress: only a step that moved is. How long silence may last is said by ``rhythm``; this module keeps the
+time and gives the verdict.
 
 Which clock runs depends on where training is:
 
 - before the first step: ``startup_seconds`` (imports, loading, communication set-up, compilation); then the verdict is
   ``never_started``;
-- training: a robust multiple of the recent intervals between steps, between floor and ceiling; the ceiling alone while
-  fewer than ``FEW_INTERVALS`` are known;
-- checkpoint, evaluation and every other phase: a multiple of the longest one seen of this phase; the ceiling for a
-  phase that was never seen before;
+- training: the rhythm of recent steps and the pauses that recur. Steps below two seconds are quick to judge
+  (``quick_seconds`` and ten steps), slower ones get ``floor_seconds`` at least;
+- the first step after a phase: as long as it took before after that phase;
+- checkpoint, evaluation and every other phase: twice the longest one seen; twice the ceiling for a phase that was never
+  seen before;
 - ``judgement_seconds``, when the user gave it, instead of all of these but the start-up clock.
 
 Silence is the time that *we watched* without a step. If the clock jumps between two calls (a suspended machine, a
@@ -27,21 +29,26 @@ from typing import Any
 from pydantic import Field, ValidationError
 
 from airflow_ft.core.records import Record, Settings
+from airflow_ft.core.rhythm import SHARE, Rhythm, RhythmState
 
-FEW_INTERVALS = 5
-KEPT_INTERVALS = 64
 JUMP_SECONDS = 30.0  # longer between two calls than this, and than ten usual gaps: our clock jumped
+KEPT_GAPS = 9
+KEPT_PHASES = 16
 PATIENCE = 4
 TRAIN = "train"
+FINISH = "finish"
+_TRAIN_WORDS = frozenset({TRAIN, "training"})
+_STARTUP_WORDS = frozenset({"startup", "start-up", "start", "init", "initialization", "setup", "loading"})
 
 
 class HangConfig(Settings):
     """When silence is a hang. ``judgement_seconds`` replaces what is learned; it must exceed saving and evaluation."""
 
+    quick_seconds: float = Field(default=4.0, gt=0)  # with ``multiple`` steps, where a step takes less than 2 s
     floor_seconds: float = Field(default=120.0, gt=0)
     ceiling_seconds: float = Field(default=1800.0, gt=0)
     multiple: float = Field(default=10.0, ge=1)
-    startup_seconds: float = Field(default=1800.0, gt=0)
+    startup_seconds: float = Field(default=3600.0, gt=0)
     judgement_seconds: float | None = Field(default=None, gt=0)
 
 
@@ -70,12 +77,15 @@ class _State(Record):
     stepped: bool = False  # in this generation
     ever_stepped: bool = False
     phase: str | None = None
+    before: str | None = None  # the phase that ended, while no step has come since
     silence: float = 0.0  # watched seconds since the last step
     in_phase: float = 0.0  # watched seconds since the phase began
-    intervals: tuple[float, ...] = ()
-    longest: dict[str, float] = Field(default_factory=dict)
+    waited: float = 0.0  # for the first step of this generation
+    longest: dict[str, float] = Field(default_factory=dict)  # of each phase, and of the first step after each
     incident: int = 0
     hung: bool = False
+    finished: bool = False  # training said that it is over: what still comes (last evaluations, uploads) has no rhythm
+    rhythm: RhythmState = RhythmState()
 
 
 class HangDetector:
@@ -83,51 +93,85 @@ class HangDetector:
 
     def __init__(self, config: HangConfig | None = None) -> None:
         self.config = config or HangConfig()
-        self._now = _State()
+        self._last_call: float | None = None
+        self._gaps: list[float] = []
+        self._step: int | None = None
+        self._stepped = self._ever_stepped = self._hung = self._finished = False
+        self._phase: str | None = None
+        self._before: str | None = None
+        self._silence = self._in_phase = self._waited = 0.0
+        self._longest: dict[str, float] = {}
+        self._incident = 0
+        self._rhythm = Rhythm()
 
     def observe(self, at: float, step: int | None, phase: str | None) -> None:
         """Take note of the newest progress, as often as it is looked at. A step that differs has moved."""
         self._pass_time(at)
-        moved = step is not None and step != self._now.step
-        if phase != self._now.phase and not (moved and phase == TRAIN):
-            self._change_phase(phase)
-        if moved:
+        phase = TRAIN if phase in _TRAIN_WORDS else phase
+        self._finished |= phase == FINISH
+        if step is not None and step != self._step:
             self._advance(step, phase)
+        elif phase != self._phase:
+            self._change_phase(phase)
 
     def check(self, now: float) -> HangVerdict | None:
         """Say whether the silence is too long by now. The verdict is repeated until progress returns."""
         self._pass_time(now)
-        state = self._now
         threshold = self.threshold()
-        silence = state.in_phase if state.stepped else state.silence
-        longest = max(threshold, PATIENCE * self.config.ceiling_seconds)
-        if silence <= threshold and not (state.stepped and state.silence > longest):
+        silence = self._in_phase
+        longest = max(threshold, PATIENCE * max(self.config.ceiling_seconds, self.config.startup_seconds))
+        if silence <= threshold and self._silence <= longest:
             return None
-        if not state.hung:
-            self._set(hung=True, incident=state.incident + 1)
-        return _verdict(self._now, silence, threshold)
+        if not self._hung:
+            self._hung = True
+            self._incident += 1
+        return self._verdict(silence, threshold)
 
     def restarted(self) -> None:
         """A new generation begins: start-up again. What was learned about the rhythm stays."""
-        self._set(step=None, stepped=False, phase=None, silence=0.0, in_phase=0.0, hung=False)
+        self._step = self._phase = self._before = None
+        self._stepped = self._hung = self._finished = False
+        self._silence = self._in_phase = 0.0
 
     def threshold(self) -> float:
         """Return the silence that is allowed right now, in seconds."""
-        state, config = self._now, self.config
-        if not state.stepped:
+        config = self.config
+        if not self._stepped or self._phase in _STARTUP_WORDS:
             return config.startup_seconds
         if config.judgement_seconds is not None:
             return config.judgement_seconds
-        if self._waits_for_step():
-            return self._train_threshold()
-        seen = state.longest.get(state.phase or "")
-        if seen is None:
-            return max(config.ceiling_seconds, self._train_threshold())
-        return max(self._train_threshold(), min(config.ceiling_seconds, config.multiple * seen), 2 * seen)
+        kind = self._kind()
+        usual = self._usual(self._step if kind is None else None)
+        if self._finished:
+            usual = max(usual, config.ceiling_seconds)
+        if kind is None:
+            return usual
+        seen = self._longest.get(kind)
+        if seen is None and kind.startswith("after "):
+            return max(config.ceiling_seconds / SHARE, usual, 1.5 * self._waited)
+        return max(2 * config.ceiling_seconds, usual) if seen is None else max(usual, config.floor_seconds + 2 * seen)
+
+    # --- state ---
 
     def to_state(self) -> dict[str, Any]:
         """Return what a successor needs to go on."""
-        return self._now.to_record()
+        return _State(
+            last_call=self._last_call,
+            gaps=tuple(self._gaps),
+            step=self._step,
+            stepped=self._stepped,
+            ever_stepped=self._ever_stepped,
+            phase=self._phase,
+            before=self._before,
+            silence=self._silence,
+            in_phase=self._in_phase,
+            waited=self._waited,
+            longest=self._longest,
+            incident=self._incident,
+            hung=self._hung,
+            finished=self._finished,
+            rhythm=self._rhythm.to_state(),
+        ).to_record()
 
     @classmethod
     def from_state(cls, config: HangConfig | None, state: object) -> HangDetector:
@@ -137,80 +181,95 @@ class HangDetector:
         """
         detector = cls(config)
         try:
-            detector._now = _State.model_validate(state).model_copy(update={"last_call": None})
+            saved = _State.model_validate(state)
         except ValidationError:
-            detector._now = _State()
+            return detector
+        for name in _State.model_fields.keys() - {"rhythm", "gaps", "longest", "last_call"}:
+            setattr(detector, f"_{name}", getattr(saved, name))
+        detector._gaps, detector._longest = list(saved.gaps), dict(saved.longest)
+        detector._rhythm = Rhythm(saved.rhythm)
         return detector
 
     # --- what happens ---
 
     def _pass_time(self, at: float) -> None:
-        state = self._now
-        if state.last_call is None:
-            self._set(last_call=at)
+        if self._last_call is None:
+            self._last_call = at
             return
-        gap = at - state.last_call
+        gap = at - self._last_call
         if gap <= 0:  # two calls at one moment, or a clock that was set back
-            self._set(last_call=min(at, state.last_call) if gap < -1 else state.last_call)
+            if gap < -1:
+                self._last_call = at
             return
-        usual = sorted(state.gaps)[len(state.gaps) // 2] if state.gaps else 0.0
-        watched = gap if gap <= max(JUMP_SECONDS, 10 * usual) else usual
-        self._set(
-            last_call=at,
-            gaps=(*state.gaps, gap)[-9:],
-            silence=state.silence + watched,
-            in_phase=state.in_phase + watched,
-        )
+        self._last_call = at
+        if gap > JUMP_SECONDS:
+            usual = sorted(self._gaps)[len(self._gaps) // 2] if self._gaps else 0.0
+            watched = gap if gap <= 10 * usual else usual
+        else:
+            watched = gap
+        self._gaps.append(gap)
+        if len(self._gaps) > KEPT_GAPS:
+            del self._gaps[0]
+        self._silence += watched
+        self._in_phase += watched
 
-    def _advance(self, step: int | None, phase: str | None) -> None:
-        state = self._now
-        only_training = state.phase in (None, TRAIN) and state.in_phase >= state.silence
-        learns = state.stepped and only_training and not state.hung and state.silence > 0  # 0: read in one go
-        intervals = (*state.intervals, state.silence)[-KEPT_INTERVALS:] if learns else state.intervals
-        if not self._waits_for_step():
-            self._change_phase(phase)
-        self._set(step=step, stepped=True, ever_stepped=True, intervals=intervals, silence=0.0, in_phase=0.0)
-        self._set(phase=phase, hung=False)
+    def _advance(self, step: int, phase: str | None) -> None:
+        begins = self._stepped or step != 0  # a bar at 0: a sign of life, but no step has been trained
+        kind = self._kind()
+        if not self._stepped:
+            self._waited = self._in_phase if begins else 0.0
+        elif kind is not None:
+            self._learn(kind)
+        elif not self._hung and self._silence > 0:  # 0: read in one go
+            self._rhythm.add(self._silence, self._step or 0, step)
+        self._step, self._phase, self._before = step, phase, None
+        self._stepped, self._ever_stepped = begins, self._ever_stepped or begins
+        self._silence = self._in_phase = 0.0
+        self._hung = False
 
     def _change_phase(self, phase: str | None) -> None:
-        state = self._now
-        longest = dict(state.longest)
-        if state.phase not in (None, TRAIN) and not state.hung:
-            longest[str(state.phase)] = max(longest.get(str(state.phase), 0.0), state.in_phase)
-        self._set(phase=phase, in_phase=0.0, longest=dict(list(longest.items())[-16:]))
+        was = self._phase
+        if was not in (None, TRAIN):
+            self._learn(was)
+            self._before = was
+        self._phase, self._in_phase = phase, 0.0
 
-    def _waits_for_step(self) -> bool:
-        return not self._now.stepped or self._now.phase in (None, TRAIN)
+    def _learn(self, kind: str | None) -> None:
+        if kind is None or kind in _STARTUP_WORDS:
+            return
+        if not self._hung or kind in self._longest:
+            self._longest[kind] = max(self._longest.pop(kind, 0.0), self._in_phase)
+        while len(self._longest) > KEPT_PHASES:
+            self._longest.pop(next(iter(self._longest)))
 
-    def _train_threshold(self) -> float:
-        config, intervals = self.config, self._now.intervals
-        if config.judgement_seconds is not None:
-            return config.judgement_seconds
-        if len(intervals) < FEW_INTERVALS:
-            return max(config.ceiling_seconds, config.floor_seconds)
-        ordered = sorted(intervals)
-        slow = ordered[int(0.9 * (len(ordered) - 1))]  # one slow step in ten is part of the rhythm, the slowest isn't
-        return max(config.floor_seconds, min(config.ceiling_seconds, config.multiple * slow))
+    def _kind(self) -> str | None:
+        """Return which clock runs: a phase, the wait for the first step after one, or ``None`` for the rhythm."""
+        if self._phase not in (None, TRAIN):
+            return self._phase
+        return None if self._before is None else f"after {self._before}"
 
-    def _set(self, **changes: Any) -> None:
-        self._now = self._now.model_copy(update=changes)
+    def _usual(self, step: int | None) -> float:
+        config = self.config
+        allowed = self._rhythm.allowed(
+            config.quick_seconds, config.floor_seconds, config.ceiling_seconds, config.multiple, step
+        )
+        return allowed if self._rhythm.known else max(allowed, 1.5 * self._waited)
 
-
-def _verdict(state: _State, silence: float, threshold: float) -> HangVerdict:
-    allowed = f"{silence:.0f} s, {threshold:.0f} s are allowed"
-    if not state.stepped:
-        kind, text = "never_started", f"No step was seen since the start for {allowed}."
-    elif state.phase not in (None, TRAIN):
-        kind, text = "hang", f"The phase {state.phase} after step {state.step} has lasted {allowed}."
-    else:
-        kind, text = "hang", f"No step after step {state.step} for {allowed}."
-    return HangVerdict(
-        kind=kind,
-        last_step=state.step,
-        phase=state.phase,
-        silence=silence,
-        threshold=threshold,
-        incident=state.incident,
-        ever_stepped=state.ever_stepped,
-        text=text,
-    )
+    def _verdict(self, silence: float, threshold: float) -> HangVerdict:
+        allowed = f"{silence:.0f} s, {threshold:.0f} s are allowed"
+        if not self._stepped:
+            kind, text = "never_started", f"No step was seen since the start for {allowed}."
+        elif self._phase not in (None, TRAIN):
+            kind, text = "hang", f"The phase {self._phase} after step {self._step} has lasted {allowed}."
+        else:
+            kind, text = "hang", f"No step after step {self._step} for {allowed}."
+        return HangVerdict(
+            kind=kind,
+            last_step=self._step,
+            phase=self._phase,
+            silence=silence,
+            threshold=threshold,
+            incident=self._incident,
+            ever_stepped=self._ever_stepped,
+            text=text,
+        )

@@ -25,7 +25,7 @@ from pydantic import AwareDatetime, Field, ValidationError
 
 from airflow_ft.core.loglines import split_rank
 from airflow_ft.core.records import Record
-from airflow_ft.core.steplines import Sighting, read_line, read_number
+from airflow_ft.core.steplines import LINES, Sighting, read_line, read_number
 
 TAKEOVER = 3
 MOST_SOURCES = 64
@@ -97,6 +97,11 @@ class ProgressReader:
         sighting = self._read(ranked.text)
         if not sighting.says_something:
             return False
+        if sighting.counter is not None:
+            if self._progress.phase == "eval" and sighting.phase == "train":
+                return False  # statistics of the evaluation, under the same key
+            key = f"{key}#{sighting.counter}"
+            sighting = self._counted(sighting, key)
         moved = sighting.step is not None and self._step(sighting, at, key)
         if sighting.step is None or moved:
             self._beside(sighting, at, moved=moved)
@@ -150,14 +155,20 @@ class ProgressReader:
             return sighting
         return Sighting(step=step, total=total, loss=loss, phase="train")
 
+    def _counted(self, seen: Sighting, key: str) -> Sighting:
+        """Number what training said without a number, as long as nothing has one."""
+        if seen.counter != LINES or self._memory.driver not in (None, key):
+            return seen
+        return seen._replace(step=(self._progress.step or 0) + 1)
+
     def _step(self, seen: Sighting, at: datetime, key: str) -> bool:
         step = self._added_up(seen, key)
-        if step is None or not self._drives(key, step):
+        if step is None or not self._drives(key, step, 1 if seen.counter else TAKEOVER):
             return False
         known = self._progress.step
         if known is not None and step == known:
             return False
-        if not self._believable(step, known, seen.total):
+        if seen.counter is None and not self._believable(step, known, seen.total):
             return False
         self._take(step, known, seen, at)
         return True
@@ -185,7 +196,7 @@ class ProgressReader:
         self._remember(base=base, counter=seen.step, counter_total=seen.total)
         return base + seen.step
 
-    def _drives(self, key: str, step: int) -> bool:
+    def _drives(self, key: str, step: int, takeover: int) -> bool:
         memory = self._memory
         if memory.driver in (None, key):
             self._remember(driver=key, advances={})
@@ -193,7 +204,7 @@ class ProgressReader:
         advanced = memory.last.get(key) is None or step > memory.last[key]
         count = memory.advances.get(key, 0) + int(advanced)
         advances, last = {**memory.advances, key: count}, {**memory.last, key: step}
-        if count <= TAKEOVER:
+        if count <= takeover:
             self._remember(advances=_newest(advances), last=_newest(last))
             return False
         self._remember(driver=key, advances={}, last={}, doubtful=None, new_run=True)

@@ -22,6 +22,8 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+from airflow_ft.core.mllog import MARK, read_mllog
+
 _T = TypeVar("_T")
 
 
@@ -40,6 +42,7 @@ class Sighting(NamedTuple):
     restarts: bool = False
     text: str | None = None
     path: str | None = None  # of the checkpoint that is saved
+    counter: str | None = None  # what ``step`` counts, in a log that has several counters (MLPerf); ``LINES``: nothing
 
     @property
     def says_something(self) -> bool:
@@ -48,6 +51,7 @@ class Sighting(NamedTuple):
 
 
 _NOTHING = Sighting()
+LINES = "lines"  # training has advanced by something that has no number
 
 _NUM = r"(?:\d{1,3}(?:[,_]\d{3})+|\d+)(?:[kKM](?![A-Za-z]))?"
 _END = r"(?![\w%]|\.\d)"
@@ -122,9 +126,12 @@ _MARKS = (
 
 def read_line(line: str) -> Sighting:
     """Return what the line says. The line is text without terminal escapes, as ``loglines`` makes it."""
-    if not line or _AGENT.search(line):
+    if not line or ("ft-agent " in line and _AGENT.search(line)):
         return _NOTHING
-    report = _REPORT.search(line)
+    if MARK in line and (entry := read_mllog(line)) is not None:
+        counter = entry.counter or (LINES if entry.counts else None)
+        return Sighting(step=entry.step, loss=entry.loss, phase=entry.phase, counter=counter)
+    report = _REPORT.search(line) if "ft-progress" in line else None
     if report:
         return _from_mapping(_parse(report[1])) or _NOTHING
     if "{" in line and (found := _from_mapping(_parse(line[line.index("{") :].strip()))) is not None:

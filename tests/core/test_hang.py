@@ -12,7 +12,7 @@ from airflow_ft.core.progress import ProgressReader
 from tests.shared_inputs import shared, story
 
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
-QUICK = HangConfig(floor_seconds=20, ceiling_seconds=300, multiple=5, startup_seconds=100)
+QUICK = HangConfig(quick_seconds=20, floor_seconds=20, ceiling_seconds=300, multiple=5, startup_seconds=100)
 
 
 def watch(name: str, every: float = 5.0) -> tuple[dict[int, tuple[float, HangVerdict]], set[str | None]]:
@@ -76,14 +76,14 @@ def test_a_job_that_never_starts() -> None:
 @pytest.mark.row("P8")
 def test_the_threshold_follows_the_rhythm_between_floor_and_ceiling() -> None:
     detector = HangDetector(QUICK)
-    steady(detector, 200, every=2)
+    steady(detector, 200, every=2, first=7)
     assert detector.threshold() == 20
     slow = HangDetector(QUICK)
-    steady(slow, 600, every=10)
+    steady(slow, 600, every=10, first=7)
     assert slow.threshold() == 50
     few = HangDetector(QUICK)
-    steady(few, 20, every=5)
-    assert few.threshold() == 300
+    steady(few, 20, every=5, first=7)
+    assert few.threshold() == 75
 
 
 @pytest.mark.row("S8")

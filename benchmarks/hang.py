@@ -1,0 +1,189 @@
+"""Hangs: false alarms on healthy runs, and how long after a hang the alarm comes. Ours beside the usual rules.
+
+    python -m benchmarks.hang ../shared/traces --json hang.json
+
+The runs are real (MLPerf training v4.0 and v5.1; modded-nanoGPT). Their lines are written as training prints them,
+read by ``ProgressReader`` and given to ``HangDetector`` with its default settings. A hang is a cut: the log falls
+silent at a random moment. The rules beside ours see every line as a sign of life, and get the same cuts: a fixed
+silence, and ten times the median of the last 64 gaps (1800 s until five are known). An alarm that is wrong ends nothing
+here: the run goes on, so that each later one is seen, too.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gzip
+import itertools
+import json
+import random
+import statistics
+import sys
+from collections import deque
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from pathlib import Path
+
+from airflow_ft.core.hang import HangDetector
+from airflow_ft.core.progress import ProgressReader
+from airflow_ft.core.replay import Observed, alarms, detected_after
+
+FIXED = (60, 300, 600, 1800)
+HISTORY, UNTIL_KNOWN = 64, 1800.0
+LIMIT = 4 * 3600.0
+WARM_UP_STEPS = 12  # compilation: what comes later is steady training
+AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
+
+
+def main() -> int:
+    """Run all runs."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("traces", nargs="?", type=Path, default=Path("../shared/traces"))
+    parser.add_argument("--json", type=Path, help="write all numbers to this file")
+    parser.add_argument("--cuts", type=int, default=20, help="hangs a run (default: %(default)s)")
+    parser.add_argument("--every", type=int, default=1, help="take each n-th run only (default: all)")
+    args = parser.parse_args()
+    if not args.traces.is_dir():
+        print(f"skipped: there is no folder {args.traces}. Give the folder with mlperf/ and nanogpt/.")
+        return 0
+    result = {kind: _measure(args.traces / kind, read, args) for kind, read in READERS.items()}
+    _show(result)
+    if args.json:
+        args.json.write_text(json.dumps(result, indent=1) + "\n")
+    return 0 if all(kind["ours"]["alarms"] == 0 for kind in result.values()) else 1
+
+
+def _measure(folder: Path, read: object, args: argparse.Namespace) -> dict[str, dict[str, object]]:
+    chance = random.Random(5)
+    rules = ["ours", *(f"fixed {seconds} s" for seconds in FIXED), "10x median"]
+    false = {rule: [0, 0] for rule in rules}
+    delays: dict[str, list[float]] = {rule: [] for rule in rules}
+    in_goal = []
+    runs = sorted(folder.glob("*.csv.gz"))[:: args.every]
+    for path in runs:
+        lines, seen, steady_from, median = read(path)  # type: ignore[operator]
+        cuts = sorted(chance.uniform(steady_from, seen[-1][0]) for _ in range(args.cuts))
+        for rule, (wrong, late) in {"ours": _ours(seen, cuts), **_others(lines, cuts)}.items():
+            false[rule][0] += wrong
+            false[rule][1] += bool(wrong)
+            delays[rule] += late
+            if rule == "ours":
+                in_goal += [delay <= 10 * median + 5 for delay in late]
+    return {
+        rule: {
+            "runs": len(runs),
+            "alarms": false[rule][0],
+            "runs_with_alarms": false[rule][1],
+            "cuts": len(delays[rule]),
+            "delay_median": round(statistics.median(delays[rule]), 2),
+            "delay_p95": round(sorted(delays[rule])[int(0.95 * len(delays[rule]))], 2),
+            "never": sum(delay >= LIMIT for delay in delays[rule]),
+            **({"within_10_steps_5_s": round(sum(in_goal) / len(in_goal), 4)} if rule == "ours" else {}),
+        }
+        for rule in rules
+    }
+
+
+def _ours(seen: list[Observed], cuts: list[float]) -> tuple[int, list[float]]:
+    detector, wrong, delays, start = HangDetector(), 0, [], 0
+    for cut in cuts:
+        end = next((n for n in range(start, len(seen)) if seen[n][0] > cut), len(seen))
+        # The last observation is repeated: the time from there to here is watched, too.
+        wrong += len(alarms(detector, seen[max(0, start - 1) : end]))
+        start = end
+        silent = HangDetector.from_state(None, detector.to_state())
+        silent._last_call = seen[end - 1][0]
+        after = detected_after(silent, seen[end - 1][0], cut, LIMIT)
+        delays.append(LIMIT if after is None else after)
+    wrong += len(alarms(detector, seen[max(0, start - 1) :]))
+    return wrong, delays
+
+
+def _others(lines: list[float], cuts: list[float]) -> dict[str, tuple[int, list[float]]]:
+    rules = {f"fixed {seconds} s": [float(seconds)] * len(lines) for seconds in FIXED}
+    rules["10x median"] = list(_ten_medians(lines))
+    found = {}
+    for rule, limits in rules.items():
+        pairs = zip(lines, lines[1:], limits, strict=False)
+        wrong = sum(after - before > limit for before, after, limit in pairs)
+        delays, at = [], 0
+        for cut in cuts:
+            while at + 1 < len(lines) and lines[at + 1] <= cut:
+                at += 1
+            delays.append(max(0.0, lines[at] + limits[at] - cut))
+        found[rule] = (wrong, delays)
+    return found
+
+
+def _ten_medians(lines: list[float]) -> Iterator[float]:
+    gaps: deque[float] = deque(maxlen=HISTORY)
+    limit, before = UNTIL_KNOWN, None
+    for count, at in enumerate(lines):
+        if before is not None:
+            gaps.append(at - before)
+        if len(gaps) >= 5 and (len(gaps) < HISTORY or count % 8 == 0):
+            limit = 10 * statistics.median(gaps)
+        before = at
+        yield limit
+
+
+# --- the runs ----------------------------------------------------------------------------------------------------
+
+
+def _rows(path: Path) -> list[list[str]]:
+    with gzip.open(path, "rt") as text:
+        return [line.rstrip("\n").split(",", 2) for line in text][1:]
+
+
+def _nanogpt(path: Path) -> tuple[list[float], list[Observed], float, float]:
+    lines: list[tuple[float, str]] = []
+    clock, before, steps = 0.0, 0.0, _rows(path)
+    for step, spent in steps:
+        now = float(spent)
+        clock += (now - before if now >= before else now) / 1000  # the run's own clock starts again after the warm-up
+        before = now
+        lines.append((clock, f"step:{step}/{steps[-1][0]} train_time:{now:.0f}ms step_avg:{now / 100:.2f}ms"))
+    times = [at for at, _ in lines]
+    gaps = [after - at for at, after in itertools.pairwise(times)]
+    return times, _read(lines), times[WARM_UP_STEPS], statistics.median(gaps[WARM_UP_STEPS:])
+
+
+def _mlperf(path: Path) -> tuple[list[float], list[Observed], float, float]:
+    lines: list[tuple[float, str]] = []
+    rows = _rows(path)
+    for time_ms, key, step in rows:
+        entry = {"namespace": "", "time_ms": int(time_ms), "event_type": "POINT_IN_TIME", "key": key, "value": None}
+        entry["metadata"] = {"file": "train.py", "lineno": 1, **({"step": step.strip('"')} if step else {})}
+        lines.append((int(time_ms) / 1000, f":::MLLOG {json.dumps(entry)}"))
+    lines.sort(key=lambda line: line[0])
+    times = [at for at, _ in lines]
+    return times, _read(lines), times[0], 0.0
+
+
+def _read(lines: list[tuple[float, str]]) -> list[Observed]:
+    reader, seen = ProgressReader(), []
+    for at, line in lines:
+        reader.feed(line, AT, "log")
+        seen.append((at, reader.progress.step, reader.progress.phase))
+    return seen
+
+
+READERS = {"nanogpt": _nanogpt, "mlperf": _mlperf}
+
+
+def _show(result: dict[str, dict[str, dict[str, object]]]) -> None:
+    for kind, rules in result.items():
+        runs = rules["ours"]["runs"]
+        print(f"\n{kind}: {runs} runs, {rules['ours']['cuts']} hangs")
+        print(f"{'rule':14}{'false alarms':>14}{'in runs':>9}{'delay median':>14}{'95 %':>10}")
+        for rule, values in rules.items():
+            delays = f"{values['delay_median']:>12.1f} s{values['delay_p95']:>8.1f} s"
+            print(f"{rule:14}{values['alarms']:>14}{values['runs_with_alarms']:>9}{delays}")
+    share = result.get("nanogpt", {}).get("ours", {}).get("within_10_steps_5_s")
+    if share is not None:
+        print(
+            f"\nnanoGPT: within ten median steps and 5 s in {100 * float(str(share)):.1f} % of hangs", file=sys.stdout
+        )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,123 @@
+"""Healthy things that look like hangs, and hangs that look healthy: the detector alone, watched each second."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import pytest
+
+from airflow_ft.core.hang import HangConfig, HangDetector
+from airflow_ft.core.replay import Observed, alarms
+
+Event = tuple[float, int | None, str | None]
+
+
+def steps(start: float, first: int, count: int, seconds: float | Callable[[int], float]) -> list[Observed]:
+    at, found = start, []
+    for n in range(first, first + count):
+        at += seconds(n) if callable(seconds) else seconds
+        found.append((at, n, "train"))
+    return found
+
+
+def silent_pause(every: int, pause: float, seconds: float = 0.5) -> list[Observed]:
+    return steps(30, 1, 4_000, lambda n: pause if n % every == 1 and n > 1 else seconds)
+
+
+def announced(phase: str, pause: float, after: int = 200, seconds: float = 0.5) -> list[Observed]:
+    before = steps(30, 1, after, seconds)
+    end = before[-1][0]
+    return [*before, (end + 0.1, after, phase), *steps(end + pause, after + 1, 300, seconds)]
+
+
+HEALTHY = {
+    "a checkpoint of 60 s that is announced": announced("checkpoint", 60),
+    "a checkpoint of 60 s that nobody announces, each 100 steps": silent_pause(100, 60),
+    "the same, each 500 steps": silent_pause(500, 60),
+    "the first evaluation after an hour": announced("eval", 900, after=7_200),
+    "the first evaluation after an hour, without a word": silent_pause(3_000, 400, seconds=1.1),
+    "a recompilation that is announced": announced("compile", 180),
+    "a recompilation at slow steps, without a word": steps(60, 1, 900, lambda n: 80 if n == 437 else 3),
+    "a slow first epoch": steps(60, 1, 2_000, lambda n: 8.0 if n < 400 else 0.3),
+    "compilation in the first steps": steps(60, 1, 500, lambda n: 300 if n in (2, 3) else 0.2),
+    "a loader that starts again each 391 steps, said by the epoch": [
+        event
+        for epoch in range(6)
+        for start in [60 + epoch * 150.0]
+        for event in [*steps(start, 391 * epoch + 1, 391, 0.3), (start + 118, 391 * (epoch + 1), "epoch")]
+    ],
+    "a log flushed each 30 s": [(60 + n * 30 + k * 0.01, n * 40 + k, "train") for n in range(60) for k in range(40)],
+    "a log flushed each 30 s, seen at once": [(60 + n * 30, n * 40, "train") for n in range(90)],
+    "a burst of validation lines": [
+        event
+        for n in range(12)
+        for start in [60 + n * 400.0]
+        for event in [*steps(start, n * 1_000 + 7, 25, 14.6), *steps(start + 366, n * 1_000 + 500, 64, 0.14)]
+    ],
+    "a step that takes eight times as long": steps(30, 1, 3_000, lambda n: 1.9 if n % 211 == 13 else 0.23),
+    "a run that becomes slower": steps(30, 1, 3_000, lambda n: 0.3 * 1.002**n),
+}
+
+
+@pytest.mark.row("M14")
+@pytest.mark.parametrize("name", HEALTHY)
+def test_what_is_healthy_is_no_hang(name: str) -> None:
+    assert [alarm.text for alarm in alarms(HangDetector(), HEALTHY[name])] == []
+
+
+HANGS = {
+    "steps of 0.1 s": (steps(30, 1, 133, 0.1), 10 * 0.1 + 5),
+    "steps of 1 s": (steps(30, 1, 133, 1.0), 10 * 1 + 5),
+    "after eighteen steps only": (steps(30, 1, 18, 0.5), 10 * 0.5 + 5),
+    "after a compilation": (steps(60, 1, 133, lambda n: 300 if n == 2 else 0.2), 10 * 0.2 + 5),
+    "steps of 10 s": (steps(30, 1, 133, 10.0), 121.0),
+    "behind a round step": (steps(30, 1, 200, 0.5), 605.0),
+    "in a second checkpoint": (
+        [*announced("checkpoint", 60), (30 + 250 + 60 + 0.1, 500, "checkpoint")],
+        120 + 2 * 60 + 5.0,
+    ),
+}
+
+
+@pytest.mark.row("P8")
+@pytest.mark.parametrize("name", HANGS)
+def test_a_hang_is_seen_in_time(name: str) -> None:
+    observed, limit = HANGS[name]
+    assert alarms(HangDetector(), observed) == []
+    assert first_alarm(HangDetector(), observed) <= limit
+
+
+def first_alarm(detector: HangDetector, observed: Iterable[Observed]) -> float:
+    last = 0.0
+    for at, step, phase in observed:
+        detector.observe(at, step, phase)
+        last = at
+    return next(after for after in (0.5 * n for n in range(20_000)) if detector.check(last + after) is not None)
+
+
+def test_a_phase_that_was_never_seen_is_given_time_but_not_for_ever() -> None:
+    observed = [*steps(30, 1, 133, 0.5), (100.0, 133, "eval")]
+    assert 3_590 < first_alarm(HangDetector(), observed) < 3_620
+
+
+def test_a_saved_state_is_the_same_detector() -> None:
+    config = HangConfig()
+    observed = silent_pause(100, 20)[:1_500]
+    one, other = HangDetector(config), HangDetector(config)
+    for at, step, phase in observed:
+        one.observe(at, step, phase)
+        other.observe(at, step, phase)
+        other = HangDetector.from_state(config, {**other.to_state()})
+        other._last_call = at
+    assert one.threshold() == other.threshold()
+    assert len(str(other.to_state())) < 6_000
+
+
+def test_what_is_remembered_does_not_grow() -> None:
+    detector = HangDetector()
+    sizes = []
+    for n in range(20_000):
+        detector.observe(n * 0.5 + (n // 97) * 7, n, "train" if n % 50 else f"phase{n % 1_000}")
+        if n % 5_000 == 4_999:
+            sizes.append(len(str(detector.to_state())))
+    assert max(sizes) < 8_000
