@@ -25,13 +25,16 @@ from airflow_ft.core import diagnoses
 from airflow_ft.core import naming_suspects as suspects
 from airflow_ft.core.facts import Facts, LogText
 from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Retry, Role, Suspect, Trust
-from airflow_ft.core.findings import Death, Finding, Reading, Who, read_logs
+from airflow_ft.core.findings import Finding, Reading, read_logs
+from airflow_ft.core.launchers import Death
+from airflow_ft.core.prefixes import Who
 from airflow_ft.core.rules import RuleSet, Signature, compile_signatures
 
 __all__ = ["Facts", "LogText", "classify"]
 
 SOON_SECONDS = 120.0  # "within seconds of the start": imports and rendezvous of real jobs take up to two minutes
 SAME_TIME = timedelta(seconds=1)  # launchers tell whole seconds, and notice a death within a tenth of one
+KILLS, ABORTS = (-9, 137), (-6, 134)
 _SURE = 0.7  # from here a signature is specific
 
 
@@ -44,6 +47,7 @@ def classify(facts: Facts, signatures: Sequence[Signature] | RuleSet) -> Diagnos
     diagnosis = (
         _lost_node(facts, reading)
         or _hung(facts, reading)
+        or _excused(facts, reading)
         or _first_death(facts, reading, rules)
         or _lines_alone(facts, reading)
         or _codes_alone(facts, reading, rules)
@@ -117,6 +121,31 @@ def _hung(facts: Facts, reading: Reading) -> Diagnosis | None:
     )
 
 
+def _excused(facts: Facts, reading: Reading) -> Diagnosis | None:
+    """The scheduler's own line says that it ended the run, and nothing before it says that the run had failed."""
+    excuses = [f for f in reading.findings if f.signature.disruption and _may_excuse(facts, f)]
+    sure = [f for f in excuses if f.signature.role is Role.ROOT]
+    if not excuses:
+        return None
+    line = (sure or excuses)[0]
+    others = [f for f in reading.findings if not f.signature.disruption and f.source == line.source]
+    before = [f for f in others if f.line < line.line and f.signature.role is Role.ROOT]
+    if any(_is_specific(f.signature) for f in before) or (not sure and before):
+        return None
+    if not sure and any(death.code < 0 and not death.victim for death in reading.deaths):
+        return None
+    if "time limit" in str(line.signature.disruption):
+        waits = [f for f in others if f.line < line.line and f.signature.fault_class is FaultClass.COMM_HANG]
+        if waits:  # it stood still until the limit
+            return diagnoses.from_line(facts, reading, waits[-1], None).but(second_class=FaultClass.UNKNOWN)
+    return diagnoses.excused(facts, reading, line)
+
+
+def _may_excuse(facts: Facts, finding: Finding) -> bool:
+    """The job's own output may excuse nothing where the scheduler doesn't write into it: restarts would be free."""
+    return facts.scheduler_in_log or finding.trust is Trust.PLATFORM
+
+
 # --- 4: who stopped first ----------------------------------------------------------------------------------------
 
 
@@ -132,10 +161,35 @@ def _first_death(facts: Facts, reading: Reading, rules: RuleSet) -> Diagnosis | 
     if platform is not None:
         return diagnoses.from_platform(facts, reading, rules, platform, death)
     if by_code is not None:
-        return diagnoses.from_code(facts, reading, by_code, death)
+        return _in_context(reading, death, diagnoses.from_code(facts, reading, by_code, death))
     if line is not None:
         return diagnoses.from_line(facts, reading, line, death)
-    return diagnoses.silent(facts, reading, death)
+    return _said_by_others(facts, reading, death) or diagnoses.silent(facts, reading, death)
+
+
+def _said_by_others(facts: Facts, reading: Reading, death: Death) -> Diagnosis | None:
+    """What other ranks raised explains a rank that ended with 1 and whose own words are not in the log."""
+    roots = [f for f in reading.findings if f.signature.role is Role.ROOT and f.signature.fault_class is not None]
+    best = _best_root(roots) if death.code == 1 else None
+    if best is None or not best.who.is_known:
+        return None
+    told = diagnoses.from_line(facts, reading, best, None)
+    return told.but(confidence=min(told.confidence, 0.6))
+
+
+def _in_context(reading: Reading, death: Death, diagnosis: Diagnosis) -> Diagnosis:
+    """Read a bare signal by what its process did last: a kill while weights were loaded, an abort after the work."""
+    notes = [f for f in reading.findings if f.signature.role is Role.ADVICE and f.line < (death.line or f.line + 1)]
+    last = notes[-1].signature if notes else None
+    if last is None or diagnosis.fault_class not in (FaultClass.UNKNOWN, FaultClass.HW_NODE):
+        return diagnosis
+    if death.code in KILLS and last.fault_class is FaultClass.OOM_HOST:
+        return diagnosis.but(
+            fault_class=FaultClass.OOM_HOST, second_class=FaultClass.UNKNOWN, confidence=0.55, advice=last.advice
+        )
+    if death.code in ABORTS and last.id.endswith(".finished"):
+        return diagnosis.but(fault_class=FaultClass.UNKNOWN, second_class=FaultClass.APP_ERROR, advice=last.advice)
+    return diagnosis
 
 
 def _culprit(reading: Reading) -> Death | None:
@@ -175,8 +229,11 @@ def _own_roots(death: Death, reading: Reading) -> list[Finding]:
     if own or any(finding.who.is_same(death.who) and _is_cascade(finding) for finding in reading.findings):
         return own
     unsigned = [finding for finding in roots if _may_be_of(finding, death)]
-    # A signal leaves no traceback: an exception that nobody signed then belongs to somebody else.
-    return [finding for finding in unsigned if death.code > 0 or _is_specific(finding.signature)]
+    if death.code > 0:
+        return unsigned
+    # A signal leaves no traceback: an exception that nobody signed then belongs to somebody else, and so does what came
+    # after the launcher had noticed the death.
+    return [f for f in unsigned if _is_specific(f.signature) and (f.source != death.source or f.line < death.line)]
 
 
 def _may_be_of(finding: Finding, death: Death) -> bool:
@@ -213,10 +270,10 @@ def _lines_alone(facts: Facts, reading: Reading) -> Diagnosis | None:
     if platform is not None:
         return diagnoses.from_platform(facts, reading, None, platform, None)
     for role in (Role.AMBIGUOUS, Role.CASCADE):
-        lines = [finding for finding in reading.findings if finding.signature.role is role]
-        told = [finding for finding in lines if finding.signature.fault_class is not FaultClass.UNKNOWN]
-        if told:
-            best = max(told, key=lambda finding: finding.signature.confidence)
+        lines = [f for f in reading.findings if f.signature.role is role and f.signature.id != "torch.launcher"]
+        lines = [f for f in lines if not f.signature.disruption]
+        if lines:
+            best = max(lines, key=lambda f: (f.signature.confidence, f.signature.fault_class is not FaultClass.UNKNOWN))
             return diagnoses.from_line(facts, reading, best, None)
     return None
 

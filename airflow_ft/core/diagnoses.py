@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from airflow_ft.core import naming_suspects as suspects
 from airflow_ft.core.facts import Facts
-from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Retry, Role, Suspect
-from airflow_ft.core.findings import Death, Finding, Reading, Who, Words
+from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Retry, Role, Suspect, Trust
+from airflow_ft.core.findings import Finding, Reading, Words
+from airflow_ft.core.launchers import Death
+from airflow_ft.core.prefixes import Who
 from airflow_ft.core.rules import RuleSet, Signature
+from airflow_ft.core.waiting import missing_ranks
 
 MAX_EVIDENCE = 20  # DESIGN §3
 
@@ -25,16 +28,15 @@ def from_line(facts: Facts, reading: Reading, line: Finding, death: Death | None
         signature=signature.id,
         role=signature.role,
         fault_class=signature.fault_class,
+        trust=line.trust,
     )
     confidence = signature.confidence
-    if signature.role is Role.CASCADE and _is_nobody_known_dead(reading):
-        named = suspects.of_silence(reading)
+    if signature.fault_class is FaultClass.COMM_HANG and _is_nobody_known_dead(reading):
+        named = missing_ranks(reading)
     else:
         named = suspects.of_line(facts, reading, line, who)
-    if signature.hardware and not any(suspect.kind == "node" for suspect in named):
-        confidence = min(confidence, 0.4)  # one line of the job's own output proves no broken hardware
-    if signature.role is not Role.ROOT:
-        confidence = min(confidence, 0.5)
+    if _is_strangers_word(line) and not any(suspect.kind == "node" for suspect in named):
+        confidence = min(confidence, 0.4)  # what the kernel says is worth less when the job printed it
     return Diagnosis(
         fault_class=signature.fault_class,
         text=_sentence(who, signature, line.text),
@@ -66,7 +68,7 @@ def from_code(facts: Facts, reading: Reading, signature: Signature, death: Death
         fault_class=signature.fault_class,
         text=_sentence(death.who, signature, death.text),
         root=root,
-        suspects=suspects.of_code(facts, signature, death),
+        suspects=suspects.of_code(facts, reading, signature, death),
         confidence=signature.confidence,
         retry=signature.retry,
         signature=signature.id,
@@ -97,6 +99,11 @@ def from_platform(
     )
 
 
+def excused(facts: Facts, reading: Reading, line: Finding) -> Diagnosis:
+    """A line of the scheduler says that the end was planned."""
+    return from_line(facts, reading, line, None).but(suspects=(), disruption=line.signature.disruption)
+
+
 def silent(facts: Facts, reading: Reading, death: Death) -> Diagnosis:
     """A rank ended with a code and without a known line."""
     words = next((w for w in reversed(reading.words) if w.who.is_same(death.who)), None)
@@ -108,7 +115,7 @@ def silent(facts: Facts, reading: Reading, death: Death) -> Diagnosis:
         fault_class=FaultClass.UNKNOWN,
         text=f"{suspects.name(death.who)} ended with exit code {death.code}{last}.",
         root=root,
-        suspects=suspects.rank_only(death.who),
+        suspects=suspects.rank_only(death.who, reading),
         confidence=0.2,
         retry=Retry.UNKNOWN,
         second_class=FaultClass.APP_ERROR,
@@ -142,6 +149,11 @@ def unknown(facts: Facts, reading: Reading) -> Diagnosis:
 
 
 # --- evidence and words ------------------------------------------------------------------------------------------
+
+
+def _is_strangers_word(line: Finding) -> bool:
+    kernels = line.signature.origin in ("kernel.yaml", "xid.yaml")
+    return line.signature.hardware and kernels and line.trust is Trust.JOB
 
 
 def _is_nobody_known_dead(reading: Reading) -> bool:

@@ -9,17 +9,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from airflow_ft.core.faults import Evidence
+from airflow_ft.core.faults import Evidence, Trust
 from airflow_ft.core.hang import HangVerdict
 
 
 @dataclass(frozen=True)
 class LogText:
-    """The tail of one log. ``source`` is its name ("n1/output"), ``node`` the node that it was written on."""
+    """The tail of one log. ``source`` is its name ("n1/output"), ``node`` the node that it was written on.
+
+    ``lines`` are numbered lines of a log that was too large to be kept: then ``data`` is empty. ``trust`` is
+    ``PLATFORM`` for what the kernel or the cluster wrote itself.
+    """
 
     source: str
-    data: bytes
+    data: bytes = b""
     node: str | None = None
+    trust: Trust = Trust.JOB
+    lines: tuple[tuple[int, str], ...] | None = None
 
 
 class Stack(Protocol):
@@ -59,6 +65,7 @@ class Facts:
     :param seconds_since_start: of this run, until it failed.
     :param nodes: the nodes of this attempt.
     :param gone: the platform says that the job does not exist any more.
+    :param scheduler_in_log: the scheduler writes into the job's log, so that a line there may excuse an end as planned.
     """
 
     logs: tuple[LogText, ...] = ()
@@ -70,3 +77,4 @@ class Facts:
     seconds_since_start: float | None = None
     nodes: tuple[str, ...] = ()
     gone: bool = False
+    scheduler_in_log: bool = False

@@ -12,8 +12,10 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from airflow_ft.core.facts import Facts, Stack
-from airflow_ft.core.faults import FaultClass, Suspect
-from airflow_ft.core.findings import Death, Finding, Reading, Who
+from airflow_ft.core.faults import FaultClass, Role, Suspect, Trust
+from airflow_ft.core.findings import Finding, Reading
+from airflow_ft.core.launchers import Death
+from airflow_ft.core.prefixes import Who
 from airflow_ft.core.rules import Signature
 
 _THREAD = re.compile(r"^(?:Current thread|Thread)\b")
@@ -37,37 +39,65 @@ def as_words(suspects: tuple[Suspect, ...]) -> str:
     return f"{kind.capitalize()}{'s' if len(names) > 1 else ''} {', '.join(names)}"
 
 
-def rank_only(who: Who) -> tuple[Suspect, ...]:
-    """Suspect the rank, if it is known."""
-    return (Suspect(kind="rank", name=str(who.rank)),) if who.rank is not None else ()
+def rank_only(who: Who, reading: Reading | None = None) -> tuple[Suspect, ...]:
+    """Suspect the rank, if it is known. A local rank stands for it where there is one node only."""
+    if who.rank is not None:
+        return (Suspect(kind="rank", name=str(who.rank)),)
+    if who.local_rank is None or reading is None:
+        return ()
+    nodes = {other.node for other in reading.ranks if other.node}
+    return (Suspect(kind="rank", name=str(who.local_rank)),) if len(nodes) <= 1 else ()
 
 
 def of_line(facts: Facts, reading: Reading, line: Finding, who: Who) -> tuple[Suspect, ...]:
-    """Suspects of a root line: the rank, and its node if this is about hardware and something else speaks for it."""
-    ranks = rank_only(who)
-    if line.signature.fault_class is not FaultClass.HW_NODE or not _is_ours(facts, who.node):
-        return ranks
-    if line.signature.hardware and not _has_second_sign(facts, reading, line, who):
-        return ranks
-    return (*ranks, Suspect(kind="node", name=str(who.node)))
+    """Suspects of a root line: the rank, the device or peer that it names, and its node where that is to blame."""
+    alike = [f for f in reading.findings if not f.who.is_known and f.text == line.text]
+    several = not line.who.is_known and len(alike) > 1  # who of them was the launcher's first can't be told
+    named = [*(() if several else rank_only(who, reading)), *_told(line)]
+    if _blames_node(facts, reading, line, who):
+        named.append(Suspect(kind="node", name=str(who.node)))
+    return tuple(dict.fromkeys(named))
 
 
-def of_code(facts: Facts, signature: Signature, death: Death) -> tuple[Suspect, ...]:
+def _blames_node(facts: Facts, reading: Reading, line: Finding, who: Who) -> bool:
+    """Whether a line may name its node: for hardware printed by a job only with a second sign against that node."""
+    if not _is_ours(facts, who.node):
+        return False
+    if line.trust is Trust.PLATFORM or line.captured.get("node"):
+        return True
+    if line.signature.fault_class is FaultClass.NET_FABRIC:
+        return line.who.node is not None and line.signature.role is Role.ROOT
+    if line.signature.fault_class is not FaultClass.HW_NODE:
+        return False
+    return not line.signature.hardware or _has_second_sign(facts, reading, line, who)
+
+
+_PCI = re.compile(r"\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)\b")
+_GPU = re.compile(r"\bGPU ?#?(\d{1,2})\b")
+_PEER = re.compile(
+    r"(?:peer|from|to) \[?((?:\d+\.){3}\d+|[A-Za-z][\w.-]+)(?=<\d+>|\]?:\d+|, \d+\))"
+    r"|\(((?:\d+\.){3}\d+), \d+\)"
+)
+
+
+def _told(line: Finding) -> list[Suspect]:
+    """Return the devices and peers that a line names."""
+    fault_class = line.signature.fault_class
+    if fault_class is FaultClass.HW_NODE and (found := _PCI.search(line.text)) is not None:
+        return [Suspect(kind="gpu", name=found[1])]
+    if fault_class in (FaultClass.HW_NODE, FaultClass.OOM_GPU) and (found := _GPU.search(line.text)) is not None:
+        return [Suspect(kind="gpu", name=found[1])]
+    if fault_class in (FaultClass.NET_FABRIC, FaultClass.UNKNOWN) and (found := _PEER.search(line.text)) is not None:
+        return [Suspect(kind="address", name=found[1] or found[2])]
+    return []
+
+
+def of_code(facts: Facts, reading: Reading, signature: Signature, death: Death) -> tuple[Suspect, ...]:
     """Suspects of an exit code: the rank, and its node where the code may come from hardware."""
-    ranks = rank_only(death.who)
+    ranks = rank_only(death.who, reading)
     if signature.fault_class is FaultClass.HW_NODE and _is_ours(facts, death.who.node):
         return (*ranks, Suspect(kind="node", name=str(death.who.node)))
     return ranks
-
-
-def of_silence(reading: Reading) -> tuple[Suspect, ...]:
-    """Suspects of a time-out that all others report: the ranks that never printed one, if they are the few."""
-    spoke = {f.who.rank for f in reading.findings if f.who.rank is not None}
-    everybody = {who.rank for who in reading.ranks if who.rank is not None}
-    silent = sorted(everybody - spoke)
-    if not spoke or not silent or len(silent) * 2 > len(everybody):
-        return ()
-    return tuple(Suspect(kind="rank", name=str(rank)) for rank in silent[:8])
 
 
 # --- hangs ----------------------------------------------------------------------------------------------------------

@@ -191,9 +191,9 @@ def test_a_log_names_no_node_but_its_own() -> None:
 @pytest.mark.story("SEC-05")
 @pytest.mark.row("P3")
 def test_our_own_lines_and_our_own_rules_match_nothing() -> None:
-    rule = next(signature for signature in load_rules().signatures if signature.id == "torch.cuda_oom")
+    rule = next(signature for signature in load_rules().signatures if signature.id == "cuda.out_of_memory")
     text = (
-        f"  - id: torch.cuda_oom\n    pattern: '{rule.pattern}'\n    match: [\"{rule.examples.match[0]}\"]\n"
+        f"  - id: cuda.out_of_memory\n    pattern: '{rule.pattern}'\n    match: [\"{rule.examples.match[0]}\"]\n"
         f'policy = {{"pattern": "{rule.pattern}"}}\n'
         'ft-agent 12ab {"event":"report","text":"CUDA out of memory. Tried to allocate"}\n'
     )

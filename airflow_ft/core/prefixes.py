@@ -1,0 +1,140 @@
+"""Whose line it is: what launchers, schedulers, collectors and libraries put before a line. Feeds ``findings``.
+
+Prefixes are taken off one after the other, so that a signature sees the line as its program printed it:
+
+- clocks (ISO, dmesg seconds, glog), ``kern  :warn  :``, syslog's host and program;
+- ``[rank3]:`` of PyTorch, ``[default3]:`` of torchrun's tee, ``[1,23]<stderr>:`` of mpirun, ``[3]<stdout>:`` too;
+- ``(RayTrainWorker pid=933, ip=10.0.0.11)`` of Ray;
+- ``node48:34050:34121 [0]`` of NCCL: host, process, thread and GPU;
+- labels that most lines of a log carry (``3: `` of ``srun --label``, ``worker-1: ``, ``job/pod-0 | ``). One line alone
+  can't tell a label from a word with a colon: a log is asked first whether it is labelled.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from airflow_ft.core.loglines import split_rank
+
+
+class Who(NamedTuple):
+    """Whose line it is. Any of it may be unknown; a local rank exists on every node."""
+
+    node: str | None = None
+    rank: int | None = None
+    local_rank: int | None = None
+
+    def is_same(self, other: Who) -> bool:
+        """Whether both surely are one process."""
+        if self.rank is not None and other.rank is not None:
+            return self.rank == other.rank
+        return self.node == other.node and self.local_rank is not None and self.local_rank == other.local_rank
+
+    def may_be(self, other: Who) -> bool:
+        """Whether nothing that is known of the two says that they are different processes."""
+        return all(mine is None or theirs is None or mine == theirs for mine, theirs in zip(self, other, strict=True))
+
+    @property
+    def is_known(self) -> bool:
+        """Whether a rank is named."""
+        return self.rank is not None or self.local_rank is not None
+
+
+SAMPLE = 400
+_CLOCK = re.compile(
+    r"(?:kern +:\w+ +: )?(?:"
+    r"\[? ?\d{4}-\d\d-\d\d[T _-]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?"
+    r"|\[ *(?:\d+\.\d+|\+[ \d.]+|\w{3} \w{3} +\d+ [\d:]+ \d{4}|\w{3} ?\d+ [\d:]+)\]"
+    r"|\[ *\d+\.\d+s\b[^\]]*\]|\d{6}Z|\d+,\d+,\d+,-;)[ \t]*"
+)
+_SYSLOG = re.compile(
+    r"(?:\w{3} +\d+ \d\d:\d\d:\d\d |(?<=\d )|(?<=Z )|^)(?P<node>[a-zA-Z][\w.-]*\d[\w.-]*) "
+    r"(?:kernel|kubelet|slurmd|slurmstepd|containerd|systemd|dockerd|nvidia-\w+)(?:\[\d+\])?: +"
+)
+_SYSLOG_CLOCK = re.compile(r"\w{3} +\d+ \d\d:\d\d:\d\d (?P<node>[\w.-]+) [\w./-]+(?:\[\d+\])?: +")
+_MPI = re.compile(r"\[(?:\d+,)?(?P<rank>\d+)\]<std(?:err|out)>: ?")
+_RAY = re.compile(
+    r"\((?:(?!\d)[\w.:<>]+(?: rank=(?P<rank>\d+))?,? ?(?:pid=\d+)?(?:, ip=(?P<node>[\w.]+))?)\)"
+    r"(?: \[repeated [^\]]*\])? "
+)
+_NCCL = re.compile(r"(?P<node>[A-Za-z][\w.-]*):(?:\d+|X+):?(?:\d+|X+)? \[(?P<gpu>\d+)\] ")
+_NCCL_BARE = re.compile(r"\[(?P<gpu>\d+)\] (?=[\w/.]+:\d+ NCCL|NCCL)")
+_TASK = re.compile(r"\[\d{1,5}\] (?=\[)|[a-z]\.[\w-]+/(?P<task>\d+) ")
+_IN_TEXT = re.compile(r"^(?:[\w.]+: )?[Rr]ank (\d+): ")
+_BRACKET_NODE = re.compile(r"\[(?P<node>[a-z][\w.-]*\d)\] (?=\S)")
+_LABEL = re.compile(r" *(?:(?P<rank>\d{1,5})|\[?(?P<name>(?:pod/)?[A-Za-z][\w./-]*\d[\w./-]*)\]?)(?: *\| |: )")
+
+
+class PrefixReader:
+    """Take the prefixes off the lines of one log.
+
+    :param sample: some of its lines, to see whether they are labelled.
+    :param node: the node that the log was written on.
+    :param local_rank: whose log it is.
+    """
+
+    def __init__(self, sample: Iterable[str], node: str | None = None, local_rank: int | None = None) -> None:
+        self.node, self.local_rank = node, local_rank
+        self.labelled = _is_labelled(list(sample)[:SAMPLE])
+
+    def read(self, line: str) -> tuple[Who, str]:
+        """Return the writer of a line, and the line as it was printed."""
+        node, rank, local = self.node, None, None
+        text = line
+        if self.labelled and (label := _LABEL.match(text)) is not None:
+            rank = int(label["rank"]) if label["rank"] else None
+            node = node or label["name"]
+            text = text[label.end() :]
+        for _ in range(4):
+            before = text
+            text, node, rank, local = _one_round(text, node, rank, local)
+            if text == before:
+                break
+        if rank is None and (said := _IN_TEXT.match(text[:160])) is not None:
+            rank = int(said[1])
+        if local is None and rank is None:
+            local = self.local_rank
+        return Who(node, rank, local), text
+
+
+def _one_round(
+    text: str, node: str | None, rank: int | None, local: int | None
+) -> tuple[str, str | None, int | None, int | None]:
+    head = text[:1]
+    if head and head not in "abcdefghijklmnopqrstuvwxyz" and (clock := _CLOCK.match(text)) is not None:
+        text = text[clock.end() :]
+    elif (syslog := _SYSLOG_CLOCK.match(text)) is not None:
+        text, node = text[syslog.end() :], node or syslog["node"]
+    if (syslog := _SYSLOG.match(text)) is not None:
+        text, node = text[syslog.end() :], node or syslog["node"]
+    if (mpi := _MPI.match(text)) is not None:
+        text, rank = text[mpi.end() :], int(mpi["rank"]) if rank is None else rank
+    if head == "(" and (ray := _RAY.match(text)) is not None:
+        text, node = text[ray.end() :], node or ray["node"]
+        rank = int(ray["rank"]) if ray["rank"] and rank is None else rank
+    if (task := _TASK.match(text)) is not None:
+        text = text[task.end() :]
+    if (place := _BRACKET_NODE.match(text)) is not None and (node is None or place["node"] == node):
+        text, node = text[place.end() :], place["node"]
+    ranked = split_rank(text)
+    text = ranked.text
+    rank = ranked.rank if rank is None else rank
+    local = ranked.local_rank if local is None else local
+    if " [" in text[:80] and (nccl := _NCCL.match(text)) is not None:
+        text = text[nccl.end() :]
+        node = node or nccl["node"]
+        local = int(nccl["gpu"]) if local is None and rank is None else local
+    elif (bare := _NCCL_BARE.match(text)) is not None:
+        local = int(bare["gpu"]) if local is None and rank is None else local
+        text = text[bare.end() :]
+    return text, node, rank, local
+
+
+def _is_labelled(sample: list[str]) -> bool:
+    """Whether most lines of a log carry a label, and the labels are few."""
+    lines = [line for line in sample if line.strip()]
+    labels = Counter(found[0] for line in lines if (found := _LABEL.match(line)) is not None)
+    return sum(labels.values()) * 10 >= 7 * len(lines) > 0 and len(lines) >= 3 and len(labels) * 2 <= len(lines)

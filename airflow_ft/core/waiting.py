@@ -1,0 +1,54 @@
+"""Who is missing when all others wait: read from the time-outs of collectives in the logs. Feeds ``diagnoses``.
+
+A time-out is printed by those that came. In this order: ranks that a message names as missing (Horovod's stall check,
+``monitoredBarrier``); ranks whose last enqueued collective is behind the others'; ranks that were seen in the log but
+printed no time-out; ranks below the highest one that were never seen at all, if they are few. Else nobody is named.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+
+from airflow_ft.core.faults import FaultClass, Suspect
+from airflow_ft.core.findings import Finding, Reading
+
+MAX_NAMED = 8
+_MISSING = re.compile(r"\[?missing ranks: ?([\d, ]+)|[Rr]anks? ([\d, ]+) failed to pass monitoredBarrier")
+_ENQUEUED = re.compile(r"last enqueued (?:NCCL )?work: (-?\d+)")
+
+
+def missing_ranks(reading: Reading) -> tuple[Suspect, ...]:
+    """Return the ranks that did not come, if the logs tell."""
+    waits = [f for f in reading.findings if f.signature.fault_class is FaultClass.COMM_HANG]
+    ranks = _named_missing(waits) or _behind(waits) or _silent(reading, waits)
+    return tuple(Suspect(kind="rank", name=str(rank)) for rank in sorted(ranks)[:MAX_NAMED])
+
+
+def _named_missing(waits: list[Finding]) -> set[int]:
+    found = (_MISSING.search(wait.text) for wait in waits)
+    return {int(number) for match in found if match for number in re.findall(r"\d+", match[1] or match[2])}
+
+
+def _behind(waits: list[Finding]) -> set[int]:
+    """Return the few ranks that enqueued less than the others."""
+    last: dict[int, int] = {}
+    for wait in waits:
+        if wait.who.rank is not None and (found := _ENQUEUED.search(wait.text)) is not None:
+            last[wait.who.rank] = int(found[1])
+    if len(last) < 2:
+        return set()
+    most = max(Counter(last.values()).items(), key=lambda item: (item[1], item[0]))[0]
+    behind = {rank for rank, work in last.items() if work < most}
+    return behind if len(behind) * 2 <= len(last) else set()
+
+
+def _silent(reading: Reading, waits: list[Finding]) -> set[int]:
+    spoke = {wait.who.rank for wait in waits if wait.who.rank is not None}
+    everybody = {who.rank for who in reading.ranks if who.rank is not None}
+    silent = everybody - spoke
+    if not spoke:
+        return set()
+    if not silent:
+        silent = set(range(max(spoke))) - spoke
+    return silent if len(silent) <= len(spoke) else set()
