@@ -16,7 +16,14 @@ from airflow_ft.attempts.ports import Conclusion, KeyValueStore
 from airflow_ft.core.chain import Attempt, AttemptState, Chain
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.core.sanitise import sanitise, size_of
-from airflow_ft.core.slimming import slimmed
+from airflow_ft.core.slimming import (
+    slimmed,
+    slimmed_chain,
+    slimmed_debts,
+    slimmed_notices,
+    slimmed_outcome,
+    slimmed_progress,
+)
 
 R = TypeVar("R", Attempt, Conclusion)
 
@@ -43,7 +50,8 @@ class ChainStore:
 
     def save(self, chain: Chain) -> None:
         """Write the chain's head."""
-        self._store.set(CHAIN_KEY, sanitise(chain.to_record(), LIMIT_BYTES * 2))
+        fitting = slimmed_chain(chain, LIMIT_BYTES - 500)
+        self._store.set(CHAIN_KEY, sanitise(fitting.to_record(), LIMIT_BYTES * 2))
 
     def load_attempt(self, number: int) -> Attempt | None:
         """Return an attempt's record, or ``None`` if it was never written (or can't be read any more)."""
@@ -72,6 +80,14 @@ class ChainStore:
 
 
 def fitted(record: R, limit_bytes: int = LIMIT_BYTES - 500) -> R:
-    """Return an attempt or a conclusion whose incidents are small enough for the record to fit."""
+    """Return an attempt or a conclusion that fits: first its notices are made smaller, then its incidents."""
+    if size_of(record.to_record()) <= limit_bytes:
+        return record
+    record = record.but(
+        notices=slimmed_notices(record.notices),
+        debts=slimmed_debts(record.debts),
+        progress=slimmed_progress(record.progress),
+        outcome=slimmed_outcome(record.outcome),
+    )
     rest = size_of(record.but(incidents=()).to_record())
     return record.but(incidents=slimmed(record.incidents, max(0, limit_bytes - rest)))

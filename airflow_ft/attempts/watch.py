@@ -38,6 +38,8 @@ from airflow_ft.diagnosis.signature_files import load_rules
 
 READ_BYTES = 4_000_000  # of new log a turn
 NOTICES_KEPT = 20
+NOTICE_LENGTH = 250
+OUTCOME_LENGTH = 600
 PAUSE_AFTER_ERROR_SECONDS = 5.0
 SETTLE_LOOK_SECONDS = 0.25
 
@@ -156,7 +158,7 @@ class Watch:
 
     def _notice(self, kind: str, text: str) -> None:
         notices = [n for n in self._notices if n.kind != kind or kind != "supervisor_error"]
-        self._notices = [*notices, Notice(at=self._desk.now(), kind=kind, text=text)][-NOTICES_KEPT:]
+        self._notices = [*notices, Notice(at=self._desk.now(), kind=kind, text=text[:NOTICE_LENGTH])][-NOTICES_KEPT:]
 
     # --- state that outlives this process ------------------------------------------------------------------------
 
@@ -349,7 +351,7 @@ class Watch:
     def _conclusion(self, seen: Observation, incident: Incident, stopped: bool, debts: tuple[Any, ...]) -> Conclusion:
         planned = incident.diagnosis.disruption
         end = PLANNED_ENDS.get(planned, End.DISRUPTED) if planned else End.FAULT
-        outcome = Outcome(end=end, text=incident.diagnosis.text, code=seen.code)
+        outcome = Outcome(end=end, text=incident.diagnosis.text[:OUTCOME_LENGTH], code=seen.code)
         return self._base(seen, outcome, incident, stopped=stopped, debts=debts)
 
     def _base(
