@@ -27,8 +27,8 @@ class Injected:
     starts: int  # how often training had started by then
 
 
-def ranks(root: Path) -> list[psutil.Process]:
-    """Return the processes that are ranks of an open job, the highest rank last."""
+def ranks(root: Path) -> list[tuple[int, psutil.Process]]:
+    """Return the processes that are ranks of an open job, with their rank, the highest last."""
     open_jobs = {job.name for job in inventory.list_jobs(str(root)) if not job.closed}
     found = []
     for process in psutil.process_iter():
@@ -38,19 +38,19 @@ def ranks(root: Path) -> list[psutil.Process]:
                 found.append((int(env["RANK"]), process))
         except (psutil.Error, ValueError):
             continue
-    return [process for _, process in sorted(found, key=lambda pair: pair[0])]
+    return sorted(found, key=lambda pair: pair[0])
 
 
 def kill_rank(root: Path) -> str:
     """SIGKILL the last rank, as the kernel's memory killer or a person would."""
-    process = ranks(root)[-1]
+    rank, process = ranks(root)[-1]
     os.kill(process.pid, signal.SIGKILL)
-    return f"rank {_rank(process)} (pid {process.pid}) got SIGKILL"
+    return f"rank {rank} (pid {process.pid}) got SIGKILL"
 
 
 def lose_node(root: Path) -> str:
     """Pull the plug of the node that has the last rank."""
-    process = ranks(root)[-1]
+    _, process = ranks(root)[-1]
     node = process.environ()["FT_NODE"]
     inventory.lose_node(str(root), POOL, node, "lost power")
     return f"node {node} lost power"
@@ -58,9 +58,9 @@ def lose_node(root: Path) -> str:
 
 def hang_rank(root: Path) -> str:
     """SIGSTOP the last rank: its peers wait for it in a collective for ever, and nobody prints a word."""
-    process = ranks(root)[-1]
+    rank, process = ranks(root)[-1]
     os.kill(process.pid, signal.SIGSTOP)
-    return f"rank {_rank(process)} (pid {process.pid}) got SIGSTOP"
+    return f"rank {rank} (pid {process.pid}) got SIGSTOP"
 
 
 FAULTS = (("killed rank", kill_rank), ("lost node", lose_node), ("hang", hang_rank))
@@ -76,7 +76,3 @@ def inject(number: int, root: Path, log: TrainingLog) -> Injected:
 def recovered(fault: Injected, log: TrainingLog) -> bool:
     """Return whether training has passed the step where it was when the fault came."""
     return len(log.starts) > fault.starts and log.starts[-1].last_step > fault.step
-
-
-def _rank(process: psutil.Process) -> str:
-    return str(process.environ()["RANK"])
