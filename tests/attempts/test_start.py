@@ -10,6 +10,7 @@ import pytest
 from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
 from airflow_ft.attempts.start import NAMES_TRIED
 from airflow_ft.core.chain import AttemptState, End
+from airflow_ft.core.faults import FaultClass
 from airflow_ft.core.names import attempt_name
 from tests.attempts.fake_cluster import Run
 from tests.attempts.fake_task import Died, Killer, ReplacedError, Task, at_point
@@ -119,7 +120,7 @@ def test_a_job_that_exists_and_has_failed_is_closed_with_its_evidence_and_the_ne
         task.run_try()
     task.wait(3600)
     assert task.run_to_the_end() == "success"
-    assert [incident.diagnosis.signature for incident in task.attempts[0].incidents] == ["torch.cuda_hardware"]
+    assert [incident.diagnosis.fault_class for incident in task.attempts[0].incidents] == [FaultClass.HW_NODE]
     assert task.cluster.created == [attempt.name for attempt in task.attempts]
 
 

@@ -196,7 +196,7 @@ def test_an_outage_in_the_middle_of_a_conclusion_leads_to_another_look() -> None
     task = deferred(Task([Run(last=30, code=1, words=GPU)]))
     task.cluster.unreachable |= {"log_tails", "evidence"}
     conclusion = watched_while(task, (60, task.cluster.unreachable.clear))
-    assert conclusion.incidents[-1].diagnosis.signature == "torch.cuda_hardware"
+    assert conclusion.incidents[-1].diagnosis.fault_class is FaultClass.HW_NODE
     assert len(conclusion.incidents) == 1
 
 
