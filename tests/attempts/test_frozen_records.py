@@ -122,7 +122,7 @@ def test_a_policy_that_another_version_deferred_with_is_read_field_by_field() ->
 
 @pytest.mark.story("LIF-07")
 def test_a_chain_of_version_1_in_the_middle_of_a_training_goes_on() -> None:
-    """The whole store of an older version. Its open attempt's job is gone with the old cluster; the next one follows."""
+    """The whole store of an older version; its open job is gone with the old cluster, and the next one follows."""
     task = Task([Run(first=31, last=60)], nodes=2)
     task.values = {
         "ft/chain": json.dumps(frozen("chain")),
