@@ -133,7 +133,7 @@ def split_rank(line: str) -> RankedLine:
     """
     rank: int | None = None
     local: int | None = None
-    stamp = _STAMPED.match(line)
+    stamp = _STAMPED.match(line) if "[" in line else None
     text = line[stamp.end() :] if stamp else line
     while (prefix := _PREFIX.match(text)) is not None:
         if prefix["role"].lower() == "rank":
@@ -143,7 +143,7 @@ def split_rank(line: str) -> RankedLine:
         else:
             break
         text = text[prefix.end() :]
-    if rank is None and (inside := _INSIDE.search(text[:160])) is not None:
+    if rank is None and "ank" in text and (inside := _INSIDE.search(text[:160])) is not None:
         rank = int(inside[1])
     return RankedLine(rank, text if (rank, local) != (None, None) else line, local)
 

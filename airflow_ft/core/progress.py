@@ -17,18 +17,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
+from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from typing import Any
 
 import re2
-from pydantic import AwareDatetime, Field, ValidationError
+from pydantic import AwareDatetime, TypeAdapter, ValidationError
 
+from airflow_ft.core.epochlines import EPOCHS, PERCENT
+from airflow_ft.core.formats import ALWAYS, LOG_GROWTH, RARELY, dominant, format_of
 from airflow_ft.core.loglines import split_rank
 from airflow_ft.core.records import Record
 from airflow_ft.core.steplines import LINES, Sighting, read_line, read_number
 
 TAKEOVER = 3
 MOST_SOURCES = 64
+UNREADABLE_LINES = 200
+EPOCH_END = "epoch"  # a bar is full: loaders start again, somebody evaluates or saves without a word
 LEAP = 1_000  # steps; together with 100 usual increments a gut feeling: no log skips more and means it
 
 
@@ -38,6 +43,9 @@ class Progress(Record):
     step: int | None = None
     total: int | None = None
     loss: float | None = None  # the newest finite one
+    lr: float | None = None
+    throughput: float | None = None
+    throughput_unit: str | None = None
     diverged: bool = False  # the newest loss was NaN or infinite
     phase: str | None = None
     at: AwareDatetime | None = None
@@ -51,12 +59,13 @@ class Progress(Record):
     from_scratch: bool | None = None
 
 
-class _Memory(Record):
-    """What the reader has to remember beside the progress."""
+@dataclass
+class _Memory:
+    """What the reader has to remember beside the progress. Changed in place: it is touched with every line."""
 
     driver: str | None = None
-    advances: dict[str, int] = Field(default_factory=dict)  # of other sources while the driver stood still
-    last: dict[str, int] = Field(default_factory=dict)  # the last step of other sources
+    advances: dict[str, int] = field(default_factory=dict)  # of other sources while the driver stood still
+    last: dict[str, int] = field(default_factory=dict)  # the last step of other sources
     doubtful: int | None = None
     increments: tuple[int, ...] = ()
     saving: int | None = None
@@ -65,7 +74,14 @@ class _Memory(Record):
     base: int = 0  # steps of finished epochs, for counters that begin again
     counter: int | None = None
     counter_total: int | None = None
+    epoch: int | None = None
     new_run: bool = False  # a load was announced: steps may begin anywhere
+    lines: int = 0
+    stepped: int = 0  # lines with a step
+    formats: dict[str, int] = field(default_factory=dict)
+
+
+_MEMORY = TypeAdapter(_Memory)
 
 
 class InvalidPatternError(ValueError):
@@ -89,16 +105,36 @@ class ProgressReader:
         """The newest state."""
         return self._progress
 
+    @property
+    def format(self) -> str | None:
+        """The format that the steps are in; "log growth" if nothing in many lines says a step; ``None``: too early."""
+        if self._pattern is not None:
+            return "own pattern"
+        name, _ = dominant(self._memory.formats)
+        return name or (LOG_GROWTH if self._memory.lines >= UNREADABLE_LINES else None)
+
+    @property
+    def confidence(self) -> float:
+        """How sure the format is, from 0 to 1."""
+        return dominant(self._memory.formats)[1]
+
     def feed(self, line: str, at: datetime, source: str) -> bool:
         """Read one line. Returns whether the step moved."""
         ranked = split_rank(line)
         writer = ranked.rank if ranked.rank is not None else ranked.local_rank
         key = source if writer is None else f"{source}#{writer}"
         sighting = self._read(ranked.text)
+        self._memory.lines += 1
+        if sighting.step is not None or sighting.loss is not None:
+            self._note_format(line, sighting)
         if not sighting.says_something:
             return False
         if sighting.counter is not None:
-            if self._progress.phase == "eval" and sighting.phase == "train":
+            if (
+                self._progress.phase == "eval"
+                and sighting.phase == "train"
+                and sighting.counter not in (EPOCHS, PERCENT)
+            ):
                 return False  # statistics of the evaluation, under the same key
             key = f"{key}#{sighting.counter}"
             sighting = self._counted(sighting, key)
@@ -110,11 +146,12 @@ class ProgressReader:
     def restarted(self) -> None:
         """A new generation begins: its steps, its loads and its saves are its own."""
         self._progress = Progress(phase="startup", total=self._progress.total)
-        self._memory = _Memory(driver=self._memory.driver)
+        old = self._memory
+        self._memory = _Memory(driver=old.driver, lines=old.lines, stepped=old.stepped, formats=old.formats)
 
     def to_state(self) -> dict[str, Any]:
         """Return what a successor needs to go on."""
-        return {"progress": self._progress.to_record(), "memory": self._memory.to_record()}
+        return {"progress": self._progress.to_record(), "memory": asdict(self._memory)}
 
     @classmethod
     def from_state(cls, state: object, pattern: str | None = None) -> ProgressReader:
@@ -123,7 +160,7 @@ class ProgressReader:
         if isinstance(state, dict):
             try:
                 progress = Progress.model_validate(state.get("progress"))
-                memory = _Memory.model_validate(state.get("memory"))
+                memory = _MEMORY.validate_python(state.get("memory"))
             except ValidationError:
                 return reader
             reader._progress, reader._memory = progress, memory
@@ -155,6 +192,14 @@ class ProgressReader:
             return sighting
         return Sighting(step=step, total=total, loss=loss, phase="train")
 
+    def _note_format(self, line: str, sighting: Sighting) -> None:
+        memory = self._memory
+        memory.stepped += 1
+        if memory.stepped <= ALWAYS or memory.stepped % RARELY == 0:
+            name = format_of(line)
+            if sighting.step is not None or name == "Hugging Face Trainer":
+                memory.formats[name] = memory.formats.get(name, 0) + 1
+
     def _counted(self, seen: Sighting, key: str) -> Sighting:
         """Number what training said without a number, as long as nothing has one."""
         if seen.counter != LINES or self._memory.driver not in (None, key):
@@ -163,12 +208,13 @@ class ProgressReader:
 
     def _step(self, seen: Sighting, at: datetime, key: str) -> bool:
         step = self._added_up(seen, key)
-        if step is None or not self._drives(key, step, 1 if seen.counter else TAKEOVER):
+        weak = seen.counter in (None, EPOCHS, PERCENT)
+        if step is None or not self._drives(key, step, TAKEOVER if weak else 1):
             return False
         known = self._progress.step
         if known is not None and step == known:
             return False
-        if seen.counter is None and not self._believable(step, known, seen.total):
+        if weak and not self._believable(step, known, seen.total):
             return False
         self._take(step, known, seen, at)
         return True
@@ -182,9 +228,12 @@ class ProgressReader:
             return None if self._progress.phase == "eval" or seen.total is None else self._other_counter(seen)
         base = memory.base
         counter, length = memory.counter, memory.counter_total
-        if counter is not None and length and seen.step < counter and counter >= 0.95 * length:
-            base += length
-        self._remember(base=base, counter=seen.step, counter_total=seen.total)
+        if counter is not None and length:
+            if seen.epoch is not None and memory.epoch is not None and seen.epoch > memory.epoch:
+                base += length * min(seen.epoch - memory.epoch, 1_000)
+            elif seen.step < counter and counter >= 0.95 * length:
+                base += length
+        self._remember(base=base, counter=seen.step, counter_total=seen.total, epoch=seen.epoch)
         return base + seen.step
 
     def _other_counter(self, seen: Sighting) -> int | None:
@@ -269,13 +318,18 @@ class ProgressReader:
         if seen.loss is not None:
             finite = math.isfinite(seen.loss)
             changes |= {"diverged": not finite, **({"loss": seen.loss} if finite else {})}
+        if seen.lr is not None:
+            changes["lr"] = seen.lr
+        if seen.throughput is not None:
+            changes |= {"throughput": seen.throughput, "throughput_unit": seen.throughput_unit}
         if seen.phase is not None and (seen.phase != "train" or moved or self._progress.step is not None):
-            changes["phase"] = seen.phase
+            changes["phase"] = EPOCH_END if moved and seen.restarts and seen.step == seen.total else seen.phase
         if changes:
             self._progress = self._progress.model_copy(update=changes)
 
     def _remember(self, **changes: Any) -> None:
-        self._memory = self._memory.model_copy(update=changes)
+        for name, value in changes.items():
+            setattr(self._memory, name, value)
 
 
 def compile_pattern(pattern: str) -> Any:

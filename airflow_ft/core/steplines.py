@@ -22,7 +22,9 @@ import re
 from collections.abc import Callable
 from typing import NamedTuple, TypeVar
 
+from airflow_ft.core.epochlines import read_counted
 from airflow_ft.core.mllog import MARK, read_mllog
+from airflow_ft.core.speedlines import read_lr, read_throughput
 
 _T = TypeVar("_T")
 
@@ -42,6 +44,10 @@ class Sighting(NamedTuple):
     restarts: bool = False
     text: str | None = None
     path: str | None = None  # of the checkpoint that is saved
+    lr: float | None = None
+    throughput: float | None = None
+    throughput_unit: str | None = None
+    epoch: int | None = None  # in which ``step`` counts, if it restarts
     counter: str | None = None  # what ``step`` counts, in a log that has several counters (MLPerf); ``LINES``: nothing
 
     @property
@@ -53,11 +59,12 @@ class Sighting(NamedTuple):
 _NOTHING = Sighting()
 LINES = "lines"  # training has advanced by something that has no number
 
-_NUM = r"(?:\d{1,3}(?:[,_]\d{3})+|\d+)(?:[kKM](?![A-Za-z]))?"
+_NUM = r"(?:\d{1,3}(?:[,_]\d{3})+|\d+(?:\.\d+(?=[kKM](?![A-Za-z])))?)(?:[kKM](?![A-Za-z]))?"
 _END = r"(?![\w%]|\.\d)"
 _STEP_WORD = r"(?:(?:global|train|training|optimizer|trainer/global)[_ /-]?)?(?:steps?|iter(?:ation)?s?|updates?)"
 _STEP = re.compile(
-    rf"(?i)(?<![\w./-])(?P<word>{_STEP_WORD})\s?(?P<sep>[:=#]\s*|\s+#?\s*|\[\s*)(?P<step>{_NUM}){_END}"
+    rf"(?i)(?<![\w./-])(?<!val )(?<!eval )(?<!valid )(?<!validation )(?<!test )"
+    rf"(?:epoch=\d+/\w+=\d+/)?(?P<word>{_STEP_WORD})\s?(?P<sep>[:=#]\s*|\s+#?\s*|\[\s*)(?P<step>{_NUM}){_END}"
     rf"(?:\s*(?:/|of)\s*(?P<total>{_NUM}|∞){_END})?"
 )
 _COMPLETE = re.compile(rf"%\s*complete\s*\(\s*(?P<step>{_NUM})\s*/\s*(?P<total>{_NUM})\s*\)")
@@ -93,6 +100,11 @@ _EPOCH_BAR = re.compile(r"(?i)^\W*epochs?\W*$")
 
 _EVAL = re.compile(
     r"(?i)\*+ ?running (?:evaluation|prediction)|^\W*(?:start(?:ing)? |running |begin )?(?:evaluat|validat)"
+    r"|^\W*(?:eval|val|test) (?:step|iter|batch|epoch)|\| (?:valid|test) \| "
+)
+_COMPILE = re.compile(
+    r"(?i)^\W*(?:\S+ - )?(?:start(?:ed|ing)? |begin )?"
+    r"(?:(?:re-?)?compil(?:ing|ation of) |captur(?:ing|e of) cuda ?graph)"
 )
 _FINISH = re.compile(
     r"(?i)\btraining (?:is )?(?:completed?|finished|done)\b|\bfinished training\b|['\"]train_runtime['\"]"
@@ -138,22 +150,51 @@ def read_line(line: str) -> Sighting:
         return found
     if (bar := _read_bar(line)) is not None:
         return bar
-    if _ERROR.search(line):
+    if _has(line, _ERROR_HINTS) and _ERROR.search(line):
         return _NOTHING
-    if (about := _read_checkpoint(line)) is not None:
+    low = line.lower()
+    if _has(low, _CHECKPOINT_HINTS) and (about := _read_checkpoint(line)) is not None:
         return about
-    return _read_words(line)
+    return _read_words(line, low)
+
+
+# A search costs microseconds, a look for a word in a line a twentieth of one: most lines need few of the patterns.
+_ERROR_HINTS = ("Error", "Exception", "Traceback", 'File "', "Watchdog caught", "slurmstepd")
+_CHECKPOINT_HINTS = (
+    "sav",
+    "wr",
+    "stor",
+    "load",
+    "resum",
+    "continu",
+    "recover",
+    "scratch",
+    "beginning",
+    "fresh",
+    "random",
+)
+_CHECKPOINT_HINTS += ("no ", "not found", "nothing")
+_EVAL_HINTS = ("val", "predict", "test")
+
+
+def _has(text: str, words: tuple[str, ...]) -> bool:
+    for word in words:  # noqa: SIM110 - any() with a generator takes three times as long
+        if word in text:
+            return True
+    return False
 
 
 def read_number(text: str) -> int:
     """Return the integer that people write as ``1,240``, ``88_000`` or ``4k``."""
     scale = {"k": 1_000, "K": 1_000, "M": 1_000_000}.get(text[-1:], 1)
-    return int(text.rstrip("kKM").replace(",", "").replace("_", "")[:18]) * scale
+    digits = text.rstrip("kKM").replace(",", "").replace("_", "")[:18]
+    return round(float(digits) * scale) if "." in digits else int(digits) * scale
 
 
 # --- dictionaries ------------------------------------------------------------------------------------------------
 
-_STEP_KEYS = ("step", "global_step", "iteration", "iter", "num_updates", "train/global_step")
+_REAL = re.compile(r"[-+]?\d{1,18}(?:\.\d{1,18})?(?:e[-+]?\d{1,3})?")
+_STEP_KEYS = ("step", "global_step", "iteration", "iter", "num_updates", "train/global_step", "train_num_updates")
 _LOSS_KEYS = ("loss", "train_loss", "train/loss", "lm loss")
 
 
@@ -191,6 +232,7 @@ def _from_mapping(found: object) -> Sighting | None:
         path=_first(found, ("checkpoint_path",), _path_text),
         loaded=_first(found, ("loaded", "resumed_from"), _whole),
         from_scratch=found.get("from_scratch") is True,
+        lr=_first(found, ("lr", "learning_rate", "train/lr", "train/learning_rate"), _real),
     )
     return sighting if sighting.says_something else None
 
@@ -200,7 +242,10 @@ def _first(found: dict[object, object], keys: tuple[str, ...], read: Callable[[o
 
 
 def _whole(value: object) -> int | None:
-    if isinstance(value, float) and value.is_integer():
+    is_text = isinstance(value, str) and value.isdecimal() and len(value) < 19  # fairseq's numbers are strings
+    if is_text or (isinstance(value, float) and value.is_integer()):
+        value = int(value)  # type: ignore[call-overload]
+    if isinstance(value, str) and value.isdecimal() and len(value) < 19:  # fairseq prints strings
         value = int(value)
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else None
 
@@ -208,6 +253,8 @@ def _whole(value: object) -> int | None:
 def _real(value: object) -> float | None:
     if isinstance(value, str) and value.lower() in ("nan", "inf", "-inf", "infinity"):
         return math.nan
+    if isinstance(value, str) and _REAL.fullmatch(value):
+        return float(value)
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
 
 
@@ -216,7 +263,7 @@ def _real(value: object) -> float | None:
 
 def _read_bar(line: str) -> Sighting | None:
     bar = _BAR.search(line) if "%|" in line else None
-    if bar is None:
+    if bar is None and "/" in line:
         bar = _KERAS_BAR.match(line)
     if bar is None:
         endless = _ENDLESS_BAR.search(line) if "it [" in line else None
@@ -229,7 +276,8 @@ def _read_bar(line: str) -> Sighting | None:
     if _OTHER_BARS.search(named) or _EPOCH_BAR.match(named) or re.search(r"\d ?(?:examples|files?|[kMG]?i?B)/s", line):
         return _NOTHING
     step, total = read_number(bar["step"]), read_number(bar["total"])
-    return Sighting(step=step, total=total, loss=_loss(line), phase="train", restarts=True)
+    seen = Sighting(step=step, total=total, loss=_loss(line), phase="train", restarts=True)
+    return _with_speed(seen, line)
 
 
 def _read_checkpoint(line: str) -> Sighting | None:
@@ -264,23 +312,56 @@ def _path_text(value: object) -> str | None:
     return value if isinstance(value, str) and 0 < len(value) <= _LONGEST_PATH else None
 
 
-def _read_words(line: str) -> Sighting:
-    if _EVAL.search(line):
+def _read_words(line: str, low: str) -> Sighting:
+    if _has(low, _EVAL_HINTS) and _EVAL.search(line):
         return Sighting(phase="eval")
-    if _FINISH.search(line):
+    if "train" in low and _FINISH.search(line):
         return Sighting(phase="finish")
+    if ("compil" in low or "captur" in low) and _COMPILE.search(line):
+        return Sighting(phase="compile")
     loss = _loss(line)
-    for found in (*_STEP.finditer(line), *_COMPLETE.finditer(line)):
-        if not _is_step(line, found):
+    if (step := _word_step(line)) is not None:
+        return _with_speed(Sighting(step=step[0], total=step[1], loss=loss, phase="train"), line)
+    counted = read_counted(line, loss is not None)
+    if counted is None:
+        return Sighting(loss=loss, lr=read_lr(line)) if loss is not None else _NOTHING
+    if counted.evaluation:
+        return Sighting(phase="eval")
+    seen = Sighting(
+        step=counted.step,
+        total=counted.total,
+        loss=loss,
+        phase="train",
+        restarts=counted.restarts,
+        epoch=counted.epoch,
+        counter=counted.counter,
+    )
+    return _with_speed(seen, line)
+
+
+def _with_speed(seen: Sighting, line: str) -> Sighting:
+    throughput, unit = read_throughput(line)
+    return seen._replace(lr=read_lr(line), throughput=throughput, throughput_unit=unit)
+
+
+def _first_word(line: str) -> int:
+    """Return where the search for a step's word has to begin: it goes through each character otherwise."""
+    low = line.lower()
+    places = [at for word in ("step", "iter", "update") if (at := low.find(word)) >= 0]
+    return max(0, min(places) - 20) if places else len(line)
+
+
+def _word_step(line: str) -> tuple[int, int | None] | None:
+    for found in (*_STEP.finditer(line, _first_word(line)), *(_COMPLETE.finditer(line) if "% " in line else ())):
+        if not _is_step(line, found) or ("[" in found[0] and "poch" in line[: found.start()]):
             continue
         total = found["total"]
-        known = read_number(total) if total and total != "∞" else None
-        return Sighting(step=read_number(found["step"]), total=known, loss=loss, phase="train")
-    return Sighting(loss=loss) if loss is not None else _NOTHING
+        return read_number(found["step"]), read_number(total) if total and total != "∞" else None
+    return None
 
 
 def _is_step(line: str, found: re.Match[str]) -> bool:
-    if _PROSE_AFTER.match(line, found.end()) or _SETTING.search(line) or "***" in line:
+    if _PROSE_AFTER.match(line, found.end()) or "***" in line or ("(" in line and _SETTING.search(line)):
         return False
     if "sep" not in found.re.groupindex:  # "% complete (372 / 7,801)"
         return True
@@ -290,5 +371,5 @@ def _is_step(line: str, found: re.Match[str]) -> bool:
 
 
 def _loss(line: str) -> float | None:
-    found = _LOSS.search(line)
+    found = _LOSS.search(line) if "loss" in line or "LOSS" in line or "Loss" in line else None
     return float(found["loss"]) if found else None

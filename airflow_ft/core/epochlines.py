@@ -1,0 +1,87 @@
+"""Counters in brackets and epochs: the many ways to print "batch 50 of 7,330 in epoch 2".
+
+Feeds ``steplines``, for lines in which it found no word for a step. Examples, by where they come from:
+
+- MMEngine ``Epoch(train) [1][  50/7330]``, ``Iter(train) [  50/90000]``; MMCV ``Epoch [1][50/7330]``
+- Composer ``[epoch=1][batch=10/625]:``
+- fairseq ``epoch 001:    100 / 1500 loss=12.2``
+- torchvision, timm and PyTorch's examples ``Epoch: [0][  10/5005]``, ``Train: 0 [  50/1251 (  4%)]``,
+  ``Train Epoch: 1 [640/60000 (1%)]``, ``| epoch   1 |   200/ 2928 batches |``
+- tutorials ``Epoch [2/10], Step [100/600]``, ``12/500 loss=0.4``, ``Epoch 3/10 loss=0.4``, ``Progress: 12.5%``
+
+Test, validation and evaluation in the same form count nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+EPOCHS, PERCENT = "epochs", "percent"  # weak counters: they count only where nothing better does
+
+
+class Counted(NamedTuple):
+    """What a line counts. ``restarts``: the counter begins anew with each ``epoch``."""
+
+    step: int
+    total: int | None = None
+    epoch: int | None = None
+    restarts: bool = True
+    counter: str | None = None
+    evaluation: bool = False
+
+
+_N = r"(?P<step>\d{1,9})\s*/\s*(?P<total>\d{1,9})"
+_EPOCH = r"(?P<epoch>\d{1,5})"
+_EVAL = re.compile(
+    r"(?i)\b(?:Epoch|Iter)\((?:val|test)\)|^\W*(?:test|val|valid|validation|eval|evaluation)\b\s*:?\s*\["
+)
+_ITERATIONS = re.compile(rf"(?i)\bIter\(train\)\s+\[\s*{_N}\]")
+_WORD = r"(?:(?:step|batch|iter\w*)\s*:?\s*)?"
+_OF_EPOCH = (
+    re.compile(rf"(?i)\bEpoch(?:\(train\))?\s*:?\s*\[{_EPOCH}(?:/\d+)?\],?\s*{_WORD}\[\s*{_N}\b"),
+    re.compile(rf"(?i)\[epoch={_EPOCH}\]\s*\[batch={_N}\]"),
+    re.compile(rf"(?i)\b(?:train(?:ing)?:?\s+)?epoch\s*:?\s*{_EPOCH}(?:/\d+)?\s*[:,|\-]?\s*{_WORD}[\[(]?\s*{_N}\b"),
+    re.compile(rf"(?i)\bTrain(?:ing)?:?\s*{_EPOCH}\s*\[\s*{_N}\b"),
+)
+_BARE = re.compile(rf"^\W*(?:train(?:ing)?\W+)?{_N}\b(?![/.-])")
+_EPOCH_ALONE = re.compile(
+    rf"(?i)^\W*(?:[\d:,.\-TZ ]+\W+)?(?:(?:info|train\w*)\W+)?epoch\s*[:=#]?\s*{_EPOCH}"
+    r"(?:\s*/\s*(?P<total>\d{1,5}))?\b(?!\.\d)"
+)
+_PERCENT = re.compile(
+    r"(?i)\bprogress\W{1,4}(?P<a>\d{1,3}(?:\.\d+)?)\s?%|\b(?P<b>\d{1,3}(?:\.\d+)?)\s?% (?:completed?|done)\b"
+)
+_SETUP = re.compile(r"(?i)download|load(?:ing|ed)|token|upload|extract|compil|writ|sav(?:e|ing)|index|cach|prepar")
+
+
+def read_counted(line: str, has_metric: bool) -> Counted | None:
+    """Return what the line counts.
+
+    :param has_metric: a loss stands beside it: only then is a bare number, an epoch or a percentage believed.
+    """
+    if "/" not in line and "%" not in line and "poch" not in line.lower():
+        return None
+    if _EVAL.search(line):
+        return Counted(0, evaluation=True)
+    if (found := _ITERATIONS.search(line)) is not None:
+        return Counted(int(found["step"]), int(found["total"]), restarts=False)
+    for pattern in _OF_EPOCH:
+        if (found := pattern.search(line)) is not None:
+            return _fraction(found, int(found["epoch"]))
+    if not has_metric or _SETUP.search(line):
+        return None
+    if (found := _BARE.match(line)) is not None:
+        return _fraction(found, None)
+    if (found := _PERCENT.search(line)) is not None:
+        percent = float(found["a"] or found["b"])
+        return Counted(round(10 * percent), 1_000, restarts=False, counter=PERCENT) if percent <= 100 else None
+    if (found := _EPOCH_ALONE.match(line)) is not None:
+        total = found["total"]
+        return Counted(int(found["epoch"]), int(total) if total else None, restarts=False, counter=EPOCHS)
+    return None
+
+
+def _fraction(found: re.Match[str], epoch: int | None) -> Counted | None:
+    step, total = int(found["step"]), int(found["total"])
+    return Counted(step, total, epoch) if 0 <= step <= total and total > 1 else None
