@@ -55,9 +55,9 @@ def rows(stored: StoredChain) -> list[Row]:
     for position, attempt in enumerate(stored.attempts):
         following = stored.attempts[position + 1] if position + 1 < len(stored.attempts) else None
         incidents = list(attempt.incidents)
-        if attempt.number == stored.chain.open and stored.live_incident is not None:
+        if attempt.number == stored.chain.open:
             known = {incident.generation for incident in incidents}
-            incidents += [stored.live_incident] if stored.live_incident.generation not in known else []
+            incidents += [incident for incident in stored.live_incidents if incident.generation not in known]
         made += _rows(attempt, incidents, following, stored)
     return made
 

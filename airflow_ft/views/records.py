@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from airflow_ft.attempts.conclude import ORDER_KEY
+from airflow_ft.attempts.conclude import INCIDENTS_KEY, ORDER_KEY
 from airflow_ft.attempts.reports import PROGRESS_KEY
 from airflow_ft.attempts.store import CHAIN_KEY
 from airflow_ft.core.chain import Attempt, Chain, Incident
@@ -26,7 +26,7 @@ class StoredChain:
     attempts: tuple[Attempt, ...]
     live: Progress | None = None
     live_generation: int | None = None
-    live_incident: Incident | None = None
+    live_incidents: tuple[Incident, ...] = ()  # restarts in place of the open attempt, and what is being done now
     live_nodes: tuple[str, ...] = ()  # where the open attempt runs: its record has its nodes only when it has ended
     task_state: str | None = None
     unreadable: tuple[str, ...] = ()
@@ -62,16 +62,14 @@ def read_chain(session: Any, dag_id: str, run_id: str, task_id: str, map_index: 
         except (KeyError, UnreadableRecordError):
             unreadable.append(f"attempt {number}")
     live = _xcom(session, dag_id, run_id, task_id, map_index, PROGRESS_KEY) if chain.open is not None else None
-    order = _xcom(session, dag_id, run_id, task_id, map_index, ORDER_KEY) if chain.open is not None else None
     mine = isinstance(live, dict) and live.get("attempt") == chain.open
-    incident = _incident(order)
     return StoredChain(
         chain=chain,
         attempts=tuple(attempts),
         live=Progress.from_record(live["progress"]) if mine and live else None,
         live_generation=live.get("generation") if mine and live else None,
         live_nodes=_names(live.get("nodes")) if mine and live else (),
-        live_incident=incident if incident is not None and incident.attempt == chain.open else None,
+        live_incidents=_live_incidents(session, chain),
         task_state=_task_state(session, dag_id, run_id, task_id, map_index),
         unreadable=tuple(unreadable),
     )
@@ -133,6 +131,22 @@ def _incident(order: Any) -> Incident | None:
         return None if order is None else Incident.from_record(order)
     except UnreadableRecordError:
         return None
+
+
+def _live_incidents(session: Any, chain: Chain) -> tuple[Incident, ...]:
+    if chain.open is None:
+        return ()
+    task = chain.dag_id, chain.run_id, chain.task_id, chain.map_index
+    restarts = _xcom(session, *task, INCIDENTS_KEY)
+    records = restarts.get("incidents") if isinstance(restarts, dict) else None
+    return live_incidents(records if isinstance(records, list) else [], _xcom(session, *task, ORDER_KEY), chain.open)
+
+
+def live_incidents(restarts: list[Any], order: Any, attempt: int) -> tuple[Incident, ...]:
+    """Put together what the try of the open attempt has published: its restarts in place, and the newest decision."""
+    found = [one for one in map(_incident, [*restarts, order]) if one is not None and one.attempt == attempt]
+    by_generation = {one.generation: one for one in reversed(found)}  # the first telling of each is the whole one
+    return tuple(by_generation[generation] for generation in sorted(by_generation))
 
 
 def _names(nodes: Any) -> tuple[str, ...]:
