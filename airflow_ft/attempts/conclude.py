@@ -42,7 +42,7 @@ from airflow_ft.core.sanitise import sanitise
 from airflow_ft.core.situation import Situation
 from airflow_ft.core.slimming import slimmed
 from airflow_ft.core.story import fault_sentence
-from airflow_ft.diagnosis.gather import gather
+from airflow_ft.diagnosis.gather import Gathered, gather
 from airflow_ft.diagnosis.redaction import redacted
 
 ORDER_KEY = "ft_order"
@@ -106,10 +106,11 @@ class Concluder:
     async def _diagnosis(self, seen: Observation, verdict: HangVerdict | None) -> Diagnosis:
         try:
             stacks = await self._stacks() if verdict is not None else []
-            facts = await self._facts(seen, verdict, stacks)
+            gathered = await gather(self.backend, self.order.ref)
+            facts = self._facts(gathered, seen, verdict, stacks)
             reach("conclude.gathered")
             diagnosis = await asyncio.to_thread(classify, facts, self.rules)
-            return redacted(diagnosis, self.secrets)
+            return redacted(_with_what_was_missing(diagnosis, gathered), self.secrets)
         except BackendError:
             raise  # nothing was seen: the watch goes on and looks again
         except Exception as error:  # noqa: BLE001 - a supervisor's border: a bug in a rule must not leave the job held
@@ -126,8 +127,9 @@ class Concluder:
             self.desk.say(f"No stacks: {error}", warning=True)
             return []
 
-    async def _facts(self, seen: Observation, verdict: HangVerdict | None, stacks: Sequence[StackGroup]) -> Facts:
-        gathered = await gather(self.backend, self.order.ref)
+    def _facts(
+        self, gathered: Gathered, seen: Observation, verdict: HangVerdict | None, stacks: Sequence[StackGroup]
+    ) -> Facts:
         planned = next((node for node in seen.nodes if node.term and not node.lost), None)
         first_end = min((n.exited_at for n in seen.nodes if n.exited_at), default=None)
         if (
@@ -325,6 +327,20 @@ def _incident(value: object) -> Incident | None:
         return Incident.from_record(value) if value else None
     except UnreadableRecordError:
         return None
+
+
+def _with_what_was_missing(diagnosis: Diagnosis, gathered: Gathered) -> Diagnosis:
+    """Say what a diagnosis was made without: an end that nobody can explain has a text all the same (UIO-04)."""
+    missing = list(gathered.problems)
+    if not any(log.data for log in gathered.logs) and not any(problem.startswith("logs") for problem in missing):
+        missing.append(
+            f"logs: {len(gathered.logs)} were there, all empty" if gathered.logs else "logs: there were none"
+        )
+    if gathered.dropped:
+        missing.append(f"logs too many to read: {len(gathered.dropped)}")
+    if not missing:
+        return diagnosis
+    return diagnosis.but(text=f"{diagnosis.text} Looked at logs, exit codes and nodes; missing: {'; '.join(missing)}.")
 
 
 def echoed(seen: Observation) -> list[Incident]:

@@ -1,0 +1,88 @@
+"""No closed attempt without a fault text, and no secret in one (UIO-04, SEC)."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from airflow_ft.attempts.ports import Conclusion
+from airflow_ft.attempts.watch import Watch
+from airflow_ft.core.chain import Attempt, End
+from tests.attempts.fake_cluster import Run
+from tests.attempts.fake_task import RULES, FakeDesk, Task
+
+
+def deferred(*runs: Run, **more: object) -> Task:
+    task = Task(list(runs), [Run()], **more)  # type: ignore[arg-type]
+    task.begin_try()
+    assert task.execute() == "deferred"
+    return task
+
+
+def closed(task: Task) -> Attempt:
+    task.settle(lambda: task.complete(task.watch()))
+    return task.attempts[0]
+
+
+@pytest.mark.story("UIO-04")
+def test_a_job_that_left_nothing_says_what_was_looked_at_and_what_was_missing() -> None:
+    task = deferred(Run(code=1, last=5))
+    job = task.cluster.jobs[task.attempts[0].name]
+    job.forgotten, job.nodes = True, []
+    text = closed(task).outcome.text  # type: ignore[union-attr]
+    assert text.endswith("Looked at logs, exit codes and nodes; missing: logs: there were none.")
+
+
+@pytest.mark.story("UIO-04")
+def test_logs_that_can_not_be_read_are_named() -> None:
+    task = deferred(Run(code=9, last=5))
+    task.cluster.unreachable.add("log_tails")
+    text = closed(task).outcome.text  # type: ignore[union-attr]
+    assert "code 9" in text
+    assert text.endswith("missing: logs: no answer.")
+
+
+@pytest.mark.story("UIO-04")
+@pytest.mark.parametrize(
+    ("run", "end"),
+    [
+        (Run(code=0), End.SUCCEEDED),
+        (Run(code=3, last=0, first=1), End.FAULT),
+        (Run(code=0, term=True), End.DISRUPTED),
+        (Run(code=None), End.TIMED_OUT),
+    ],
+)
+def test_every_end_has_a_text(run: Run, end: End) -> None:
+    attempt = closed(deferred(run, timeout=300.0))
+    assert attempt.outcome is not None
+    assert attempt.outcome.end is end
+    assert attempt.outcome.text.strip()
+    assert all(incident.diagnosis.text.strip() and incident.decision.reason.strip() for incident in attempt.incidents)
+
+
+@pytest.mark.story("SEC-02")
+def test_a_secret_of_the_job_that_it_prints_itself_is_stored_nowhere() -> None:
+    canary = "hf_canary0123456789"
+    task = deferred(Run(code=1, words=f"PermissionError: token {canary} is not allowed"))
+    assert task.order is not None
+
+    async def story() -> Conclusion:
+        desk = FakeDesk(task, task.xcoms)
+        return await Watch(task.order, task.policy, task.backend, desk, RULES, (canary,)).watch()  # type: ignore[arg-type]
+
+    event = task.run(story()).to_record()
+    task.settle(lambda: task.complete(event))
+    assert canary not in json.dumps(event)
+    assert canary not in json.dumps(task.values)
+    assert canary not in json.dumps(task.xcoms)
+    assert not task.told(canary)
+
+
+@pytest.mark.story("SEC-01")
+def test_a_deferral_holds_nothing_of_the_job_but_its_reference() -> None:
+    task = deferred(Run(code=0))
+    assert task.order is not None
+    kept = json.dumps(task.order.to_record())
+    assert "command" not in kept
+    assert "env" not in kept
