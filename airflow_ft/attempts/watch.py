@@ -41,6 +41,7 @@ NOTICES_KEPT = 20
 NOTICE_LENGTH = 250
 OUTCOME_LENGTH = 600
 PAUSE_AFTER_ERROR_SECONDS = 5.0
+PAUSE_UNREACHABLE_SECONDS = 2.0  # an order that a full disk takes none of would be tried, and told, twice a second
 SETTLE_LOOK_SECONDS = 0.25
 
 CANCELLED = "cancelled"
@@ -89,6 +90,7 @@ class Watch:
                     conclusion = await self._turn(pulse)
                 except BackendError as error:
                     self._unreachable(str(error))
+                    await self._desk.sleep(PAUSE_UNREACHABLE_SECONDS)
                     conclusion = None
                 except VoidDecisionError as error:
                     self._desk.say(f"Somebody else acted on this incident meanwhile ({error}); looking again.")
@@ -140,7 +142,7 @@ class Watch:
     def _unreachable(self, why: str) -> None:
         now = self._desk.now()
         if self._unreachable_since is None:
-            self._unreachable_since, self._unreachable_said = now, None
+            self._unreachable_since = now
             self._notice("unreachable", f"The job can't be seen: {why} Nothing is done because of it.")
         said = self._unreachable_said
         if said is None or (now - said).total_seconds() >= UNREACHABLE_SAID_EVERY_SECONDS:

@@ -68,10 +68,12 @@ def _log(stored: StoredChain) -> str:
     ref = next((attempt.ref for attempt in reversed(stored.attempts) if attempt.ref is not None), None)
     if ref is None:
         return "No attempt has been submitted yet."
-    call: Any = create_backend(ref.backend).log_tails(ref, TAIL_BYTES)
+    backend = create_backend(ref.backend)
+    call: Any = backend.log_tails(ref, TAIL_BYTES)
     try:
+        known = backend.secrets(ref)
         tails = asyncio.run(limited(call, LOOK_SECONDS, "reading logs"))
     except BackendError as error:
         return f"The log of {ref.name} can't be read from here: {error}"
-    parts = [f"--- {tail.source} {tail.path}\n" + "\n".join(tail_lines(tail.data, TAIL_LINES)) for tail in tails]
+    parts = [f"--- {one.source} {one.path}\n" + "\n".join(tail_lines(one.data, TAIL_LINES, known)) for one in tails]
     return "\n\n".join(parts) or f"{ref.name} has written nothing yet."

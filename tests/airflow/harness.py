@@ -69,6 +69,10 @@ class Harness:
             "AIRFLOW_VAR_HF_TOKEN": CANARY,
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,outsider:",
             "AIRFLOW__FAULT_TOLERANCE__TRIGGERER_WAIT_SECONDS": "40",
+            # The tasks of a scheduler that was killed are found 300 s later by default.
+            "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "4",
+            "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "10",
+            "AIRFLOW__SCHEDULER__SCHEDULER_HEARTBEAT_SEC": "2",
             "AIRFLOW__TRIGGERER__JOB_HEARTBEAT_SEC": "1",
             "AIRFLOW__TRIGGERER__TRIGGERER_HEALTH_CHECK_THRESHOLD": "6",
         }

@@ -88,5 +88,7 @@ def answers(airflow: Harness, run: Run) -> dict[str, str]:
     found["instance"] = client.task_instance(*run.key)
     assert "HF_TOKEN" in json.dumps(found["instance"]["rendered_fields"])
     for page in ("chain", "log"):
-        found[f"page {page}"] = airflow.page(f"/fault-tolerance/{page}/{dag_id}?run_id={run_id}&task_id={task_id}").text
+        shown = airflow.page(f"/fault-tolerance/{page}/{dag_id}?run_id={run_id}&task_id={task_id}")
+        assert shown.status_code == 200
+        found[f"page {page}"] = shown.text
     return {where: json.dumps(value) for where, value in found.items()}

@@ -88,7 +88,7 @@ class LocalBackend:
     async def dump_stacks(self, ref: JobRef) -> Sequence[StackGroup]:
         """Dump the stacks of every process of the command."""
         identity, nodes = await _in_thread(_known, ref)
-        return await orders.dump_stacks(_folder(ref), identity, nodes) if identity else []
+        return await _given(orders.dump_stacks(_folder(ref), identity, nodes)) if identity else []
 
     async def restart_in_place(self, ref: JobRef, order: Order) -> Sequence[str]:
         """Give the order to every node; returns those that refused."""
@@ -187,10 +187,10 @@ def _pool(ref_or_job: JobRef | TrainingJob) -> Pool:
     return Pool(resolve_root(job.root), job.pool, job.pool_nodes)
 
 
-async def _given(refusing: Awaitable[Sequence[str]]) -> Sequence[str]:
+async def _given(answers: Awaitable[T]) -> T:
     """Wait for the answers to an order. One that can't be written was not given."""
     try:
-        return await refusing
+        return await answers
     except OSError as error:
         raise UnreachableError(f"the order can't be written: {error}") from error
 
