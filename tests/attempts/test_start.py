@@ -9,9 +9,11 @@ import pytest
 
 from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
 from airflow_ft.attempts.start import NAMES_TRIED
+from airflow_ft.backends.base import Submission
 from airflow_ft.core.chain import AttemptState, End
 from airflow_ft.core.faults import FaultClass
-from airflow_ft.core.names import attempt_name
+from airflow_ft.core.names import attempt_name, chain_id
+from tests.attempts.fake_backend import FakeJob
 from tests.attempts.fake_cluster import Run
 from tests.attempts.fake_task import Died, Killer, ReplacedError, Task, at_point
 
@@ -21,8 +23,6 @@ FOREVER = [Run(code=None, last=5)]
 
 def chain_of(task: Task) -> str:
     """The chain's id, before it is stored: it is known from what Airflow says."""
-    from airflow_ft.core.names import chain_id
-
     return chain_id("dag", "run", "train", -1, "ti-1")
 
 
@@ -122,6 +122,20 @@ def test_a_job_that_exists_and_has_failed_is_closed_with_its_evidence_and_the_ne
     assert task.run_to_the_end() == "success"
     assert [incident.diagnosis.fault_class for incident in task.attempts[0].incidents] == [FaultClass.HW_NODE]
     assert task.cluster.created == [attempt.name for attempt in task.attempts]
+
+
+@pytest.mark.story("SUB-06")
+def test_leftovers_of_failed_attempts_and_running_siblings_disturb_nobody() -> None:
+    faults = [[Run(first=1 + 30 * n, last=30 + 30 * n, code=1, words=GPU)] for n in range(3)]
+    task = Task([Run(code=None)], pool=8)
+    siblings = [f"{chain_id('dag', 'run', 'train', map_index, 'ti')}" for map_index in (1, 2)]
+    for chain in siblings:
+        task.run(task.backend.submit(FakeJob(), Submission(name=f"{chain}-a0", chain_id=chain, attempt=0)))
+    task.cluster.created.clear()
+    task.cluster.scripts = [*faults, [Run(first=91, last=120)]]
+    assert task.run_to_the_end() == "success"
+    assert len(task.attempts) == 4
+    assert {job.ref.chain_id for job in task.cluster.live()} == set(siblings)
 
 
 @pytest.mark.story("SUB-07")
