@@ -114,6 +114,15 @@ class HangDetector:
         elif phase != self._phase:
             self._change_phase(phase)
 
+    def grows(self, at: float) -> None:
+        """A line came in which nobody can read a step, as never before: the log's growth is all there is to go by.
+
+        It restarts the start-up clock, but not for ever (``PATIENCE``). Once a step was read this does nothing.
+        """
+        self._pass_time(at)
+        if not self._ever_stepped:
+            self._in_phase = 0.0
+
     def check(self, now: float) -> HangVerdict | None:
         """Say whether the silence is too long by now. The verdict is repeated until progress returns."""
         self._pass_time(now)

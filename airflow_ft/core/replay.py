@@ -47,6 +47,8 @@ def alarms(detector: HangDetector, observed: Iterable[Observed]) -> list[Alarm]:
                     incident = verdict.incident
                     found.append(alarm(now, verdict))
         detector.observe(at, step, phase)
+        if step is None:
+            detector.grows(at)
         before = at if before is None else max(at, before)
     return found
 

@@ -160,20 +160,9 @@ def read_line(line: str) -> Sighting:
 
 # A search costs microseconds, a look for a word in a line a twentieth of one: most lines need few of the patterns.
 _ERROR_HINTS = ("Error", "Exception", "Traceback", 'File "', "Watchdog caught", "slurmstepd")
-_CHECKPOINT_HINTS = (
-    "sav",
-    "wr",
-    "stor",
-    "load",
-    "resum",
-    "continu",
-    "recover",
-    "scratch",
-    "beginning",
-    "fresh",
-    "random",
-)
-_CHECKPOINT_HINTS += ("no ", "not found", "nothing")
+_SAVE_HINTS = ("sav", "wr", "stor", "load", "resum", "continu", "recover")
+_SCRATCH_HINTS = ("scratch", "beginning", "fresh", "random", "no ", "not found", "nothing")
+_CHECKPOINT_HINTS: tuple[str, ...] = _SAVE_HINTS + _SCRATCH_HINTS
 _EVAL_HINTS = ("val", "predict", "test")
 
 
