@@ -35,6 +35,7 @@ __all__ = ["Facts", "LogText", "classify"]
 SOON_SECONDS = 120.0  # "within seconds of the start": imports and rendezvous of real jobs take up to two minutes
 SAME_TIME = timedelta(seconds=1)  # launchers tell whole seconds, and notice a death within a tenth of one
 KILLS, ABORTS = (-9, 137), (-6, 134)
+_LIKELY = 0.4  # from here an ambiguous line is taken before what others print
 _SURE = 0.7  # from here a signature is specific
 
 
@@ -130,6 +131,8 @@ def _excused(facts: Facts, reading: Reading) -> Diagnosis | None:
     line = (sure or excuses)[0]
     others = [f for f in reading.findings if not f.signature.disruption and f.source == line.source]
     before = [f for f in others if f.line < line.line and f.signature.role is Role.ROOT]
+    if line.trust is not Trust.PLATFORM:
+        before += [f for f in reading.findings if f.trust is Trust.PLATFORM and f.signature.role is Role.ROOT]
     if any(_is_specific(f.signature) for f in before) or (not sure and before):
         return None
     if not sure and any(death.code < 0 and not death.victim for death in reading.deaths):
@@ -156,15 +159,31 @@ def _first_death(facts: Facts, reading: Reading, rules: RuleSet) -> Diagnosis | 
     line = _best_root(_own_roots(death, reading))
     by_code = rules.for_code(death.code)
     platform = _platform_root(facts, rules, death)
+    seen = _seen_by_platform(reading, death)
     if line is not None and _is_specific(line.signature):
         return diagnoses.from_line(facts, reading, line, death)
     if platform is not None:
         return diagnoses.from_platform(facts, reading, rules, platform, death)
+    if seen is not None:
+        return diagnoses.from_line(facts, reading, seen, death)
     if by_code is not None:
         return _in_context(reading, death, diagnoses.from_code(facts, reading, by_code, death))
     if line is not None:
         return diagnoses.from_line(facts, reading, line, death)
     return _said_by_others(facts, reading, death) or diagnoses.silent(facts, reading, death)
+
+
+def _seen_by_platform(reading: Reading, death: Death) -> Finding | None:
+    """A line of the kernel or the cluster about this death: of its process, pod or node, or the only one."""
+    told = [f for f in reading.findings if f.trust is Trust.PLATFORM and f.signature.role is Role.ROOT]
+    for fits in (
+        [f for f in told if death.pid is not None and f.captured.get("pid") == str(death.pid)],
+        [f for f in told if death.who.node is not None and death.who.node in (f.source, f.who.node)],
+        told if len({f.source for f in told}) == 1 else [],
+    ):
+        if fits:
+            return _best_root(fits)
+    return None
 
 
 def _said_by_others(facts: Facts, reading: Reading, death: Death) -> Diagnosis | None:
@@ -269,13 +288,15 @@ def _lines_alone(facts: Facts, reading: Reading) -> Diagnosis | None:
         return diagnoses.from_line(facts, reading, best, None)
     if platform is not None:
         return diagnoses.from_platform(facts, reading, None, platform, None)
-    for role in (Role.AMBIGUOUS, Role.CASCADE):
-        lines = [f for f in reading.findings if f.signature.role is role and f.signature.id != "torch.launcher"]
-        lines = [f for f in lines if not f.signature.disruption]
-        if lines:
-            best = max(lines, key=lambda f: (f.signature.confidence, f.signature.fault_class is not FaultClass.UNKNOWN))
-            return diagnoses.from_line(facts, reading, best, None)
-    return None
+    lines = [f for f in reading.findings if f.signature.role in (Role.AMBIGUOUS, Role.CASCADE)]
+    lines = [f for f in lines if not f.signature.disruption and f.signature.id != "torch.launcher"]
+    causes = [f for f in lines if f.signature.role is Role.AMBIGUOUS and f.signature.confidence >= _LIKELY]
+    if not lines:
+        return None
+    best = max(
+        causes or lines, key=lambda f: (f.signature.confidence, f.signature.fault_class is not FaultClass.UNKNOWN)
+    )
+    return diagnoses.from_line(facts, reading, best, None)
 
 
 def _codes_alone(facts: Facts, reading: Reading, rules: RuleSet) -> Diagnosis | None:

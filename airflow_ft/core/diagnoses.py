@@ -17,7 +17,7 @@ MAX_EVIDENCE = 20  # DESIGN §3
 def from_line(facts: Facts, reading: Reading, line: Finding, death: Death | None) -> Diagnosis:
     """A line that a signature knows is the cause."""
     signature = line.signature
-    who = line.who if death is None or line.who.is_known else death.who
+    who = _writer(reading, line, death)
     root = Evidence(
         source=line.source,
         text=line.text,
@@ -133,7 +133,9 @@ def unknown(facts: Facts, reading: Reading) -> Diagnosis:
     elif facts.gone:
         text = "The job is gone and left no trace."
     else:
-        text = "The run ended without a word."
+        looked = ", ".join(log.source for log in facts.logs[:4]) or "no log"
+        text = f"The run ended without a word; looked at: {looked}."
+        text = " ".join([text, *(f"{_upper(e.text)}." for e in facts.evidence if e.role is Role.ADVICE and e.text)])
     if ends and ends[0].code is not None:
         text = f"The command ended with code {ends[0].code}. {text}"
     root = _words_as_evidence(words) if words else (ends[0] if ends else None)
@@ -149,6 +151,17 @@ def unknown(facts: Facts, reading: Reading) -> Diagnosis:
 
 
 # --- evidence and words ------------------------------------------------------------------------------------------
+
+
+def _writer(reading: Reading, line: Finding, death: Death | None) -> Who:
+    """Return who wrote a line; if it isn't signed, the one rank that printed the same kind of line with its name."""
+    if line.who.is_known:
+        return line.who
+    if death is not None:
+        node = line.who.node if line.trust is Trust.PLATFORM and line.who.node else death.who.node
+        return death.who._replace(node=node)
+    alike = {f.who for f in reading.findings if f.signature.id == line.signature.id and f.who.is_known}
+    return alike.pop()._replace(node=line.who.node) if len(alike) == 1 else line.who
 
 
 def _is_strangers_word(line: Finding) -> bool:

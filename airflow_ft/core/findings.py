@@ -156,12 +156,15 @@ class _LogReading:
             (n for n, (_, line) in enumerate(self.lines) if "ft-agent" in line and _STARTED.search(line)), default=-1
         )
         alive = self._last_proof_of_life(begin)
-        launcher = Launcher(self.log)
+        launcher, behind = Launcher(self.log), None
         for index in range(begin + 1, len(self.lines)):
             number, line = self.lines[index]
             if not line or _OURS.search(line):
                 continue
             who, text = self._writer(line)
+            if not who.is_known and behind is not None:
+                who = behind  # what a traceback of one rank leads to; its last line is often printed by a library
+            behind = who if who.is_known and text[:1] in (" ", "\t") else None
             if self._node is not None and (described := _NODE.match(line)) is not None:
                 self._node = described["node"]
             launcher.read(line, number)

@@ -46,6 +46,10 @@ _HEADER = re.compile(r"^(?:\[[^\]]*\]: ?)?(Root Cause|Failures:|Other Failures)"
 _RANK = re.compile(r"rank\s+: (\d+) \(local_rank: (\d+)\)")
 _EXIT = re.compile(r"exitcode\s+: (-?\d+) \(pid: (\d+)\)")
 _MPIRUN = re.compile(r"process rank (\d+) with PID (\d+) on node (\S+) exited on signal (\d+)")
+_COMMAND = re.compile(  # torch.distributed.launch
+    r"CalledProcessError: Command .*--local[_-]rank[=', ]+(?P<local>\d+).* "
+    r"(?:returned non-zero exit status (?P<code>\d+)|died with <Signals\.\w+: (?P<signal>\d+)>)"
+)
 _SRUN = re.compile(
     r"srun: error: ([\w.-]+): tasks? (\d+)(?:[-,]\d+)*: (Exited with exit code|Killed|Terminated)\s*(\d*)"
 )
@@ -84,11 +88,17 @@ class Launcher:
             self._add(who, int(found[1]), line, number, pid=int(found[3]), first=True)
         elif (found := _FORCED.search(line)) is not None:
             self._forced.add(int(found[1]))
+        elif (found := _COMMAND.search(line)) is not None:
+            self._read_command(found, line, number)
         elif (found := _MPIRUN.search(line)) is not None:
             self._add(Who(found[3], int(found[1])), -int(found[4]), line, number, pid=int(found[2]), first=True)
         elif (found := _SRUN.search(line)) is not None:
             code = {"Killed": -9, "Terminated": -15}.get(found[3]) or int(found[4] or 1)
             self._add(Who(found[1], int(found[2])), code, line, number, first=not self._deaths)
+
+    def _read_command(self, found: re.Match[str], line: str, number: int) -> None:
+        code = int(found["code"]) if found["code"] else -int(found["signal"])
+        self._add(Who(self._log.node, None, int(found["local"])), code, line, number, first=True)
 
     def ends(self) -> list[Death]:
         """Return all deaths, with the victims of the launcher marked."""

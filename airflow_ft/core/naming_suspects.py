@@ -53,7 +53,13 @@ def of_line(facts: Facts, reading: Reading, line: Finding, who: Who) -> tuple[Su
     """Suspects of a root line: the rank, the device or peer that it names, and its node where that is to blame."""
     alike = [f for f in reading.findings if not f.who.is_known and f.text == line.text]
     several = not line.who.is_known and len(alike) > 1  # who of them was the launcher's first can't be told
-    named = [*(() if several else rank_only(who, reading)), *_told(line)]
+    named = [
+        *(() if several or line.signature.role is Role.CASCADE else rank_only(who, reading)),
+        *_told(reading, line),
+    ]
+    points_to = line.signature.points_to_rank
+    if points_to is not None and points_to != who.rank:
+        named.append(Suspect(kind="rank", name=str(points_to)))
     if _blames_node(facts, reading, line, who):
         named.append(Suspect(kind="node", name=str(who.node)))
     return tuple(dict.fromkeys(named))
@@ -72,7 +78,7 @@ def _blames_node(facts: Facts, reading: Reading, line: Finding, who: Who) -> boo
     return not line.signature.hardware or _has_second_sign(facts, reading, line, who)
 
 
-_PCI = re.compile(r"\b([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)\b")
+_PCI = re.compile(r"(?:\b|GPU|PCI:)([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)\b")
 _GPU = re.compile(r"\bGPU ?#?(\d{1,2})\b")
 _PEER = re.compile(
     r"(?:peer|from|to) \[?((?:\d+\.){3}\d+|[A-Za-z][\w.-]+)(?=<\d+>|\]?:\d+|, \d+\))"
@@ -80,8 +86,13 @@ _PEER = re.compile(
 )
 
 
-def _told(line: Finding) -> list[Suspect]:
-    """Return the devices and peers that a line names."""
+def _told(reading: Reading, line: Finding) -> list[Suspect]:
+    """Return the device or the peer that a line names, or else the next one of its kind."""
+    alike = (f for f in reading.findings if f.signature.id == line.signature.id and f.who.may_be(line.who))
+    return next((told for finding in (line, *alike) if (told := _in_text(finding))), [])
+
+
+def _in_text(line: Finding) -> list[Suspect]:
     fault_class = line.signature.fault_class
     if fault_class is FaultClass.HW_NODE and (found := _PCI.search(line.text)) is not None:
         return [Suspect(kind="gpu", name=found[1])]
@@ -184,7 +195,8 @@ def _has_second_sign(facts: Facts, reading: Reading, line: Finding, who: Who) ->
         return True
     return any(
         other.signature.id != line.signature.id
-        and other.who.node == who.node
+        and other.who.node in (who.node, None)
+        and other.source == line.source
         and (other.signature.hardware or other.signature.id == "python.fatal")
         for other in reading.findings
     )

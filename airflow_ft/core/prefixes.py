@@ -65,7 +65,9 @@ _NCCL_BARE = re.compile(r"\[(?P<gpu>\d+)\] (?=[\w/.]+:\d+ NCCL|NCCL)")
 _TASK = re.compile(r"\[\d{1,5}\] (?=\[)|[a-z]\.[\w-]+/(?P<task>\d+) ")
 _IN_TEXT = re.compile(r"^(?:[\w.]+: )?[Rr]ank (\d+): ")
 _BRACKET_NODE = re.compile(r"\[(?P<node>[a-z][\w.-]*\d)\] (?=\S)")
-_LABEL = re.compile(r" *(?:(?P<rank>\d{1,5})|\[?(?P<name>(?:pod/)?[A-Za-z][\w./-]*\d[\w./-]*)\]?)(?: *\| |: )")
+_LABEL = re.compile(
+    r" *(?:(?P<rank>\d{1,5})|\[?(?P<name>(?:pod/)?(?!(?i:rank|default)\d)[A-Za-z][\w./-]*\d[\w./-]*)\]?)(?: *\| |: )"
+)
 
 
 class PrefixReader:

@@ -60,6 +60,7 @@ class Signature(Settings):
     :param says: what happened, for people, as the end of a sentence that begins with who: "ran out of memory".
     :param generic: whether it only catches what no other signature knows; then the line itself is the cause.
     :param hardware: whether a line of it, printed by a job, needs a second source before a node is suspected.
+    :param points_to_rank: the rank that such a line speaks of, when another one prints it.
     :param disruption: names an end that is nobody's fault (a preemption, a time limit); free, whatever else is there.
     """
 
@@ -79,6 +80,7 @@ class Signature(Settings):
     hardware: bool = False
     generic: bool = False
     disruption: str | None = None
+    points_to_rank: int | None = None
     examples: Examples = Examples()
     origin: str = ""  # the file, set when it is read
     user: bool = False

@@ -15,7 +15,7 @@ from airflow_ft.core.findings import Finding, Reading
 
 MAX_NAMED = 8
 _MISSING = re.compile(r"\[?missing ranks: ?([\d, ]+)|[Rr]anks? ([\d, ]+) failed to pass monitoredBarrier")
-_ENQUEUED = re.compile(r"last enqueued (?:NCCL )?work: (-?\d+)")
+_ENQUEUED = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (-?\d+)")
 
 
 def missing_ranks(reading: Reading) -> tuple[Suspect, ...]:

@@ -51,7 +51,7 @@ def _units(document: object, name: str, depth: int = 0) -> Iterator[tuple[str, o
         return
     if isinstance(document, dict) and depth < 4:
         for key in ("items", "pods", "events"):
-            if isinstance(document.get(key), list) and not {"spec", "status", "name"} & set(document):
+            if isinstance(document.get(key), list) and set(document) <= {key, "kind", "apiVersion", "metadata"}:
                 yield from _units(document[key], name, depth + 1)
                 return
         if document and all(isinstance(value, dict) for value in document.values()) and "status" not in document:

@@ -7,15 +7,17 @@ after them, and its end are kept: memory doesn't grow with the file.
 
 from __future__ import annotations
 
+import gzip
 import json
 import re
 import sys
+import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, cast
 
 from airflow_ft.core.facts import Facts, LogText
-from airflow_ft.core.faults import Evidence, Trust
+from airflow_ft.core.faults import Evidence, Role, Trust
 from airflow_ft.core.rules import RuleSet
 from airflow_ft.core.scanning import BLOCK, SMALL, Scanner
 from airflow_ft.diagnosis.cluster_objects import as_texts
@@ -23,6 +25,7 @@ from airflow_ft.diagnosis.cluster_objects import as_texts
 KINDS = ("auto", "log", "dmesg", "k8s_event", "k8s_status", "slurm")
 FROM_PLATFORM = ("dmesg", "k8s_event", "k8s_status")
 MAX_FILES = 4_096
+_CONTROLS = bytes(set(range(32)) - set(b"\t\n\r\x1b\x08\x07\x0c"))
 
 _KERNEL = re.compile(
     r"^(?:kern +:\w+ *: )?(?:\[ *(?:\d+\.\d+|[+ ]+\d+\.\d+|\w{3} \w{3} +\d+ [\d:]+ \d{4}|\w{3} ?\d+ [\d:]+)\]"
@@ -110,7 +113,15 @@ def _read(
     evidence: list[Evidence],
 ) -> None:
     try:
-        head = stream.read(SMALL + 1)
+        head = stream.read(2)
+        if head == b"\x1f\x8b":  # a rotated log
+            stream, head = cast("BinaryIO", gzip.GzipFile(fileobj=cast("Any", _Rest(head, stream)), mode="rb")), b""
+        head += stream.read(SMALL + 1 - len(head))
+        if _is_binary(head):
+            evidence.append(
+                Evidence(source=name, text=f"{name} is no text; nothing was read from it", role=Role.ADVICE)
+            )
+            return
         if len(head) <= SMALL:
             _take_small(head, name, node, kind, logs, evidence)
             return
@@ -118,8 +129,8 @@ def _read(
         scanner.feed(head)
         while block := stream.read(BLOCK):
             scanner.feed(block)
-    except OSError as error:
-        raise InputError(f"{name}: can't be read: {error.strerror or error}.") from error
+    except (OSError, EOFError, zlib.error) as error:
+        raise InputError(f"{name}: can't be read: {getattr(error, 'strerror', None) or error}.") from error
     found = kind if kind != "auto" else _kind_of(head[:65_536].decode("utf-8", "replace"))
     logs.append(LogText(name, b"", node, _trust(found), tuple(scanner.lines())))
 
@@ -134,6 +145,25 @@ def _take_small(
         return
     found = kind if kind != "auto" else _kind_of(data[:65_536].decode("utf-8", "replace"))
     logs.append(LogText(name, data, node, _trust(found)))
+
+
+class _Rest:
+    """A stream whose first bytes were already taken."""
+
+    def __init__(self, head: bytes, stream: BinaryIO) -> None:
+        self._head, self._stream = head, stream
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes."""
+        head, self._head = self._head, b""
+        return head + self._stream.read(max(0, size - len(head)) if size >= 0 else -1)
+
+
+def _is_binary(data: bytes) -> bool:
+    """Whether it is no text. Runs of NUL are left in logs by a crashed file system, and broken bytes by a job."""
+    sample = data[:65_536].replace(b"\0", b"")
+    controls = len(sample) - len(sample.translate(None, _CONTROLS))
+    return len(sample) > 256 and controls * 20 > len(sample)
 
 
 def _as_json(data: bytes) -> object | None:
