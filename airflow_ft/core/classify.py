@@ -292,11 +292,18 @@ def _lines_alone(facts: Facts, reading: Reading) -> Diagnosis | None:
     lines = [f for f in lines if not f.signature.disruption and f.signature.id != "torch.launcher"]
     causes = [f for f in lines if f.signature.role is Role.AMBIGUOUS and f.signature.confidence >= _LIKELY]
     if not lines:
-        return None
+        return _noted(facts, reading)
     best = max(
         causes or lines, key=lambda f: (f.signature.confidence, f.signature.fault_class is not FaultClass.UNKNOWN)
     )
     return diagnoses.from_line(facts, reading, best, None)
+
+
+def _noted(facts: Facts, reading: Reading) -> Diagnosis | None:
+    """What the kernel noted about hardware is a weak sign, and the only one."""
+    notes = [f for f in reading.findings if f.trust is Trust.PLATFORM and f.signature.role is Role.ADVICE]
+    hardware = [f for f in notes if f.signature.hardware]
+    return diagnoses.from_line(facts, reading, hardware[-1], None) if hardware else None
 
 
 def _codes_alone(facts: Facts, reading: Reading, rules: RuleSet) -> Diagnosis | None:

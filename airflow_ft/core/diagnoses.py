@@ -145,6 +145,7 @@ def unknown(facts: Facts, reading: Reading) -> Diagnosis:
         root=root,
         confidence=0.1,
         retry=Retry.UNKNOWN,
+        second_class=FaultClass.APP_ERROR if ends and 0 < (ends[0].code or 0) < 126 else None,
         advice="No known sign was found. Read the end of each rank's log.",
         evidence=evidence(facts, reading, root),
     )

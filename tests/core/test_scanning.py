@@ -1,0 +1,56 @@
+"""A large log is read in blocks; what is found doesn't depend on where they are cut."""
+
+from __future__ import annotations
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from airflow_ft.core.loglines import lines_of
+from airflow_ft.core.scanning import BLOCK, TAIL_LINES, Scanner, scan
+from airflow_ft.diagnosis.signature_files import load_rules, load_signatures
+
+PLAIN = [f"nothing to see in line {n}".encode() for n in range(5)]
+KNOWN = [b"KeyError: 'x'", b"Traceback (most recent call last):", b"  File \"a.py\"", b"CUDA out of memory. Tried to allocate"]  # fmt: skip # noqa: E501
+
+
+@given(st.lists(st.sampled_from(PLAIN + KNOWN), max_size=60), st.lists(st.integers(0, 900), max_size=6))
+@settings(max_examples=150, deadline=None)
+def test_any_cutting_gives_the_same_lines(lines: list[bytes], cuts: list[int]) -> None:
+    data = b"\n".join(lines)
+    rules, blocks, start = load_rules(), [], 0
+    for cut in [*sorted(min(cut, len(data)) for cut in cuts), len(data)]:
+        blocks.append(data[start:cut])
+        start = cut
+    assert scan(blocks, rules) == scan([data], rules)
+
+
+def test_known_lines_and_the_end_are_kept_with_their_numbers() -> None:
+    lines = ["quiet"] * 20_000
+    lines[7_000] = "[rank1]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB"
+    found = dict(scan(["\n".join(lines).encode()], load_rules()))
+    assert found[7_001] == lines[7_000]
+    assert len(found) == 1 + TAIL_LINES
+    assert 20_000 in found
+
+
+def test_every_example_is_found_in_a_block() -> None:
+    rules = load_rules()
+    for signature in load_signatures():
+        for line in signature.examples.match:
+            raw = f"quiet\n2026-01-01T00:00:00Z [rank3]: {line}\nquiet\n".encode()
+            assert rules.scan_pattern.search(raw) is not None, line
+
+
+def test_an_endless_line_takes_bounded_memory() -> None:
+    scanner = Scanner(load_rules())
+    for _ in range(8):
+        scanner.feed(b"x" * BLOCK)
+    scanner.feed(b"\nMemoryError\n")
+    lines = scanner.lines()
+    assert [text for _, text in lines][-1] == "MemoryError"
+    assert sum(len(text) for _, text in lines) < BLOCK
+
+
+def test_small_and_large_logs_count_lines_alike() -> None:
+    text = "a\nb\r\nc\rd\nMemoryError\n"
+    assert dict(scan([text.encode()], load_rules()))[len(lines_of(text.encode()))] == "MemoryError"
