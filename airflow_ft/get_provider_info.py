@@ -24,10 +24,16 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": ["airflow_ft.operators.training"],
             }
         ],
+        "sensors": [
+            {
+                "integration-name": "Fault-tolerant training",
+                "python-modules": ["airflow_ft.sensors.progress"],
+            }
+        ],
         "triggers": [
             {
                 "integration-name": "Fault-tolerant training",
-                "python-modules": ["airflow_ft.triggers.training"],
+                "python-modules": ["airflow_ft.triggers.training", "airflow_ft.triggers.progress"],
             }
         ],
         "extra-links": ["airflow_ft.operators.links.TrainingLogLink", "airflow_ft.operators.links.RetryChainLink"],

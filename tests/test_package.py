@@ -29,7 +29,7 @@ def test_airflow_finds_the_provider_and_the_plugin() -> None:
 def test_everything_that_the_provider_names_exists() -> None:
     """Modules, classes and functions in get_provider_info can be imported."""
     info = get_provider_info()
-    for kind in ("operators", "triggers"):
+    for kind in ("operators", "sensors", "triggers"):
         for entry in info[kind]:
             for module in entry["python-modules"]:
                 importlib.import_module(module)

@@ -21,7 +21,7 @@ from airflow_ft.backends.base import Cursors, LogChunk
 from airflow_ft.core.hang import HangConfig, HangDetector, HangVerdict
 from airflow_ft.core.ledger import Run
 from airflow_ft.core.loglines import LineReader
-from airflow_ft.core.policy import FaultTolerancePolicy
+from airflow_ft.core.policy import FaultTolerancePolicy, HangSettings
 from airflow_ft.core.progress import Progress, ProgressReader
 from airflow_ft.core.recovery import Recovery, begin, ended, follow
 
@@ -94,6 +94,8 @@ class Sight:
         after = self.progress
         if moved or after.phase != before.phase:
             self._hang.observe(now.timestamp(), after.step, after.phase)
+        elif after.step is None:
+            self._hang.grows(now.timestamp())
         if moved and after.step is not None and (self._highest is None or after.step > self._highest):
             self._highest = after.step
             self._beyond_since = self._beyond_since or now
@@ -207,6 +209,10 @@ class Sight:
 
 def hang_config(policy: FaultTolerancePolicy) -> HangConfig:
     """Return the detector's settings as the policy has them."""
-    shared = HangConfig.model_fields.keys() & type(policy.hang).model_fields.keys()
-    given = {name: getattr(policy.hang, name) for name in shared}
-    return HangConfig(**given, quick_seconds=policy.hang.floor_seconds)
+    return detector_settings(policy.hang)
+
+
+def detector_settings(hang: HangSettings) -> HangConfig:
+    """Return the detector's settings as a user has them. Where nobody can be asked, nothing is judged quickly."""
+    shared = HangConfig.model_fields.keys() & HangSettings.model_fields.keys()
+    return HangConfig(**{name: getattr(hang, name) for name in shared}, quick_seconds=hang.floor_seconds)

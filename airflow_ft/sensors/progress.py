@@ -1,0 +1,149 @@
+"""``TrainingProgressSensor``: wait until a training ends or passes a step; fail when it stopped advancing."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import re2
+from airflow.sdk import BaseSensorOperator
+from airflow.sdk.exceptions import AirflowException, AirflowSensorTimeout, AirflowSkipException
+
+from airflow_ft.core.policy import HangSettings
+from airflow_ft.core.progress import InvalidPatternError, compile_pattern
+
+if TYPE_CHECKING:
+    from airflow.sdk.definitions.context import Context
+
+    from airflow_ft.attempts.lookout import LookoutOrder
+
+
+class TrainingStoppedError(AirflowException):
+    """The training that was waited for hangs, failed, or ended too early."""
+
+
+def compile_end(pattern: str) -> None:
+    """Raise ``InvalidPatternError`` if the pattern of an end can't be used."""
+    try:
+        re2.compile(pattern)
+    except re2.error as error:
+        raise InvalidPatternError(f"end_pattern: {pattern!r} is no RE2 pattern: {error}.") from error
+
+
+class TrainingProgressSensor(BaseSensorOperator):
+    """Watch a training that something else has started, by what it prints. It is never touched.
+
+    Give ``job`` or ``log``. The task's return value is the last progress; it is also in the XCom ``ft_progress`` while
+    the sensor waits, at most each 10 s. ``soft_fail`` and ``timeout`` are those of every sensor.
+
+    :param job: a job of any backend: a ``JobRef`` record, as a dictionary or JSON (templated).
+    :param log: a log file that worker and triggerer can read, or a glob of several (templated).
+    :param until_step: succeed when this step was passed; otherwise when training ended.
+    :param end_pattern: for ``log``: a regular expression (RE2) of the line that ends a training, where its end isn't
+        recognised by itself.
+    :param progress_pattern: a regular expression with a group ``step`` (and ``loss``, ``total``), for steps in a form
+        that isn't recognised by itself.
+    :param hang: when silence is a hang: ``HangSettings``, or a dictionary of its fields. With the action ``notify`` it
+        is a warning instead of a failure.
+    :param poll_interval: seconds between two looks.
+    :param deferrable: wait in the triggerer (default) instead of holding a worker slot.
+    """
+
+    template_fields: Sequence[str] = ("job", "log_files", "until_step")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json"}
+    ui_color = "#e8f4ea"
+
+    def __init__(
+        self,
+        *,
+        job: Any = None,
+        log: str | None = None,
+        until_step: int | str | None = None,
+        end_pattern: str | None = None,
+        progress_pattern: str | None = None,
+        hang: HangSettings | Mapping[str, Any] | None = None,
+        poll_interval: float = 5.0,
+        deferrable: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if (job is None) == (log is None):
+            raise ValueError("TrainingProgressSensor: give either job (a JobRef record) or log (a path or a glob).")
+        if poll_interval <= 0:
+            raise ValueError(f"poll_interval: {poll_interval!r} is not allowed. Give seconds above 0.")
+        if progress_pattern is not None:
+            compile_pattern(progress_pattern)
+        if end_pattern is not None:
+            compile_end(end_pattern)
+        self.job, self.log_files = job, log
+        self.until_step = until_step
+        self.end_pattern, self.progress_pattern = end_pattern, progress_pattern
+        self.hang = hang if isinstance(hang, HangSettings) else HangSettings(**(hang or {}))
+        self.poll_interval = poll_interval
+        self.deferrable = deferrable
+
+    def execute(self, context: Context) -> Any:
+        """Wait, in the triggerer or here."""
+        order = self._order(context)
+        if self.deferrable:
+            from airflow_ft.triggers.progress import TrainingProgressTrigger
+
+            self.log.info("Waiting in the triggerer.")
+            self.defer(
+                trigger=TrainingProgressTrigger(order=order.to_record()),
+                method_name="execute_complete",
+                timeout=timedelta(seconds=self.timeout),
+            )
+        try:
+            return self.execute_complete(context, self._wait_here(context, order))
+        except AirflowException as error:  # a deferred task gets this from ``resume_execution``
+            if self.soft_fail or self.never_fail:
+                raise AirflowSkipException(f"Skipped, since soft_fail or never_fail is set: {error}") from error
+            raise
+
+    def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> Any:
+        """Turn the result into the end of this task."""
+        event = event or {}
+        text = str(event.get("text") or "The trigger's event can't be read.")
+        if event.get("end") not in ("ended", "passed"):
+            raise TrainingStoppedError(text)
+        self.log.info("%s", text)
+        return event.get("progress", {})
+
+    def _wait_here(self, context: Context, order: LookoutOrder) -> dict[str, Any]:
+        from airflow_ft.attempts.lookout import Lookout
+        from airflow_ft.backends.time_limits import within
+        from airflow_ft.operators.desk import WorkerDesk
+
+        async def wait() -> dict[str, Any]:
+            lookout = Lookout(order, WorkerDesk(self.log, context["ti"]))
+            return (await within(self.timeout, lookout.watch())).to_record()
+
+        try:
+            return asyncio.run(wait())
+        except (TimeoutError, asyncio.TimeoutError):
+            raise AirflowSensorTimeout(f"It has neither ended nor hung within {self.timeout:g} s.") from None
+
+    def _order(self, context: Context) -> LookoutOrder:
+        from airflow_ft.attempts.lookout import LookoutOrder
+        from airflow_ft.attempts.sight import detector_settings
+        from airflow_ft.operators.training import try_info
+
+        job = json.loads(self.job) if isinstance(self.job, str) else self.job
+        return LookoutOrder.from_record(
+            {
+                "info": try_info(context),
+                "ref": job,
+                "files": self.log_files,
+                "until_step": int(self.until_step) if self.until_step not in (None, "") else None,
+                "end_pattern": self.end_pattern,
+                "progress_pattern": self.progress_pattern,
+                "hang": detector_settings(self.hang).model_dump(),
+                "on_hang": self.hang.action,
+                "poll_seconds": self.poll_interval,
+                "deferred_at": datetime.now(timezone.utc),
+            }
+        )
