@@ -62,6 +62,7 @@ class Reporter:
                 "state": self._state,
                 "nodes": [node.node for node in seen.nodes] if seen else [],
                 "progress": sight.progress.to_record(),
+                "recovery": sight.recovery.state if sight.recovery else None,
             }
         )
         self._published_at = now

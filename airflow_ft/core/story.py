@@ -68,10 +68,12 @@ def duration_words(span: timedelta) -> str:
     return " ".join(said) or "0 s"
 
 
-def state_word(chain: Chain) -> str:
-    """Return the chain's state in one word or two: the badge."""
+def state_word(chain: Chain, recovery: str | None = None) -> str:
+    """Return the chain's state in one word or two: the badge. ``recovery`` is the state of the newest recovery."""
     if chain.open is not None:
-        return "running" if not chain.faults else "recovering"
+        if recovery is None:
+            return "recovering" if chain.faults else "running"
+        return "recovered" if recovery == "recovered" else "recovering"
     if chain.concluded is End.SUCCEEDED:
         return "succeeded"
     if chain.decision is not None and chain.decision.action is Action.FAIL:

@@ -124,7 +124,7 @@ def _end(attempt: Attempt, last: bool) -> str:
 def headline(stored: StoredChain) -> tuple[str, str]:
     """Return the state and one sentence."""
     chain = stored.chain
-    state = state_word(chain)
+    state = state_word(chain, stored.live_recovery)
     if chain.open is not None and stored.task_state in ("failed", "success", "removed", "upstream_failed", "skipped"):
         state = "failed" if stored.task_state != "success" else "succeeded"
     left = max(0, chain.max_restarts - chain.ledger.restarts)

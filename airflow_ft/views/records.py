@@ -27,6 +27,7 @@ class StoredChain:
     live: Progress | None = None
     live_generation: int | None = None
     live_incidents: tuple[Incident, ...] = ()  # restarts in place of the open attempt, and what is being done now
+    live_recovery: str | None = None  # the state of the newest recovery of the open attempt
     live_nodes: tuple[str, ...] = ()  # where the open attempt runs: its record has its nodes only when it has ended
     task_state: str | None = None
     unreadable: tuple[str, ...] = ()
@@ -68,6 +69,7 @@ def read_chain(session: Any, dag_id: str, run_id: str, task_id: str, map_index: 
         attempts=tuple(attempts),
         live=Progress.from_record(live["progress"]) if mine and live else None,
         live_generation=live.get("generation") if mine and live else None,
+        live_recovery=live.get("recovery") if mine and live else None,
         live_nodes=_names(live.get("nodes")) if mine and live else (),
         live_incidents=_live_incidents(session, chain),
         task_state=_task_state(session, dag_id, run_id, task_id, map_index),

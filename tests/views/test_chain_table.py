@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime, timezone
 from typing import Any
 
 import pytest
 
 from airflow_ft.attempts.conclude import INCIDENTS_KEY, ORDER_KEY
+from airflow_ft.core.chain import Chain
 from airflow_ft.core.progress import Progress
+from airflow_ft.core.story import state_word
 from airflow_ft.views.chain_table import as_text, headline, rows, to_json
 from airflow_ft.views.records import StoredChain, live_incidents
 from tests.attempts.fake_cluster import Run
@@ -123,3 +126,14 @@ def test_excluded_nodes_are_named_and_many_nodes_are_cut() -> None:
     many = task.attempts[-1].but(nodes=tuple(f"n{number}" for number in range(20)), excluded_nodes=())
     (row,) = rows(StoredChain(chain=task.chain, attempts=(many,)))
     assert row.nodes == "n0, n1, n2, n3, n4, n5, n6, n7 …"
+
+
+@pytest.mark.row("S11")
+@pytest.mark.parametrize(
+    ("recovery", "state"),
+    [(None, "running"), ("pending", "recovering"), ("recovered", "recovered"), ("gap", "recovering")],
+)
+def test_a_running_chain_says_whether_it_has_recovered(recovery: str | None, state: str) -> None:
+    """Resubmitted is not recovered: only the recovery that was followed makes the badge say so."""
+    chain = Chain(chain_id="c", dag_id="d", run_id="r", task_id="t", created_at=datetime.now(timezone.utc), open=0)
+    assert state_word(chain, recovery) == state
