@@ -69,6 +69,7 @@ class Concluder:
     sight: Sight
     rules: RuleSet
     secrets: Sequence[str] = ()  # known values that must not be stored; never stored themselves
+    told_again: int | None = None  # the generation about which it was said that its decision is carried out again
 
     async def conclude(
         self, seen: Observation, verdict: HangVerdict | None, known: Sequence[Incident], detected_at: datetime
@@ -79,7 +80,9 @@ class Concluder:
             self.desk.say(f"What was decided on generation {seen.generation} is not possible any more; deciding anew.")
             written = None
         if written is not None:
-            self.desk.say(f"A decision on generation {seen.generation} is written already; it is carried out again.")
+            if self.told_again != seen.generation:  # an order that can't be given is tried every few seconds
+                self.told_again = seen.generation
+                self.desk.say(f"A decision on generation {seen.generation} is written already; it is carried out.")
             return written
         diagnosis = await self._diagnosis(seen, verdict)
         reach("conclude.diagnosed")

@@ -24,6 +24,7 @@ from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.attempts.ports import Conclusion, Desk, WatchOrder
 from airflow_ft.attempts.pulse import Pulse
 from airflow_ft.attempts.reports import STATE_KEY, Reporter
+from airflow_ft.attempts.second_signals import SecondSignals
 from airflow_ft.attempts.sight import Sight
 from airflow_ft.backends.base import PERSON, Backend, BackendError, JobState, NodeReport, Observation
 from airflow_ft.backends.registry import create_backend
@@ -70,6 +71,7 @@ class Watch:
         self._order, self._policy, self._backend, self._desk = order, policy, backend, desk
         self._sight = Sight(order, policy, desk.now)
         self._concluder = Concluder(order, policy, backend, desk, self._sight, rules, secrets)
+        self._signals = SecondSignals(backend, order.ref, desk)
         self._reporter = Reporter(desk, order.ref)
         self._incidents: list[Incident] = list(order.incidents)
         self._recovery = order.recovery
@@ -149,7 +151,8 @@ class Watch:
             step = self._sight.progress.step
             self._unreachable_said = now
             self._desk.say(
-                f"Can't be reached since {self._unreachable_since:%H:%M:%S}, last seen step {step}.", warning=True
+                f"Can't be reached since {self._unreachable_since:%H:%M:%S} ({why:.300}), last seen step {step}.",
+                warning=True,
             )
 
     async def _survived(self, error: Exception) -> None:
@@ -211,7 +214,7 @@ class Watch:
             return None
         if self._is_ending(seen):
             return await self._fault(await self._settled(seen), None, pulse, detected_at=seen.at)
-        verdict = self._hang_verdict(seen)
+        verdict = await self._hang_verdict(seen)
         return await self._fault(seen, verdict, pulse) if verdict is not None else None
 
     async def _joining(self, seen: Observation) -> bool:
@@ -260,12 +263,19 @@ class Watch:
     def _has_spoken(self, node: NodeReport) -> bool:
         return node.lost or node.state is JobState.HELD or _failed(node) or self._sight.gives_up(node.node)
 
-    def _hang_verdict(self, seen: Observation) -> HangVerdict | None:
+    async def _hang_verdict(self, seen: Observation) -> HangVerdict | None:
         if not self._policy.detects_hangs or seen.state is not JobState.RUNNING:
             return None
         verdict = self._sight.verdict()
+        if self._sight.is_silent:
+            await self._signals.sample()
+        else:
+            self._signals.forget()
         if verdict is None:
             self._hang_noticed = False
+            return None
+        verdict = self._signals.heard(verdict, seen, self._policy.hang.floor_seconds)
+        if verdict is None:
             return None
         if self._policy.hang.action == "act":
             return verdict

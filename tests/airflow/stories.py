@@ -10,6 +10,7 @@ from typing import Any
 
 from airflow_ft.attempts.record import NOTIFIED
 from airflow_ft.core.chain import AttemptState, Chain
+from airflow_ft.core.decisions import Action
 from tests.airflow.harness import Harness, Run
 
 GONE_SECONDS = 15.0  # an agent that was released needs a moment to end
@@ -66,7 +67,7 @@ def _checked(
     assert all(job.closed for job in jobs), "no job can start anything any more"
     _nothing_lives(airflow, run)
     _lives(airflow.told(run), attempts, in_place, killed, nodes)
-    _records(airflow, run, chain, attempts)
+    _records(airflow, run, chain, attempts, in_place)
     assert chain.ledger.restarts == restarts, "what was charged"
     assert chain.segment == segments - 1
     assert not chain.debts
@@ -97,7 +98,7 @@ def _lives(told: list[dict[str, Any]], attempts: int, in_place: int, killed: int
     assert ranks == set(range(nodes)), f"ranks {ranks}"
 
 
-def _records(airflow: Harness, run: Run, chain: Chain, attempts: int) -> None:
+def _records(airflow: Harness, run: Run, chain: Chain, attempts: int, in_place: int) -> None:
     shown = airflow.client.retry_chain(*run.key, map_index=run.map_index)
     assert not shown["unreadable"]
     assert chain.open is None, "no attempt is left open"
@@ -105,6 +106,9 @@ def _records(airflow: Harness, run: Run, chain: Chain, attempts: int) -> None:
     records = shown["attempts"]
     assert [record.get("state") for record in records] == [AttemptState.CONCLUDED.value] * attempts
     assert all(record.get("fenced") and record.get("outcome") for record in records), records
+    incidents = [incident for record in records for incident in record.get("incidents", ())]
+    restarted = [one for one in incidents if one["decision"]["action"] == Action.RESTART_IN_PLACE.value]
+    assert [(one.get("recovery") or {}).get("state") for one in restarted] == ["recovered"] * in_place, "recoveries"
     names = [job.name for job in airflow.jobs(run)]
     assert [record["ref"]["name"] for record in records if record.get("ref")] == names, "every job's id is in the chain"
 

@@ -72,7 +72,7 @@ def test_a_killed_api_server_leaves_one_job_for_each_attempt(airflow: Harness) -
 @pytest.mark.parametrize("point", ["conclude.decided", "conclude.written"])
 def test_a_frozen_triggerer_that_wakes_beside_its_twin_restarts_nothing_again(airflow: Harness, point: str) -> None:
     """SIGSTOP between decision and order, a second triggerer takes over and acts, SIGCONT: one restart, no kill."""
-    watched = airflow.start("one_node", "--steps 160 --interval 0.5", name="watched")
+    watched = airflow.start("one_node", "--steps 110 --interval 0.5", name="watched")
     airflow.wait_deferred_and_running(watched)
     with airflow.unguarded("triggerer"):
         run = airflow.start("two_nodes", f"{IN_PLACE} --steps 60", name=f"frozen-{point}", arm={point: "stop"})
