@@ -136,9 +136,13 @@ def unknown(facts: Facts, reading: Reading) -> Diagnosis:
         looked = ", ".join(log.source for log in facts.logs[:4]) or "no log"
         text = f"The run ended without a word; looked at: {looked}."
         text = " ".join([text, *(f"{_upper(e.text)}." for e in facts.evidence if e.role is Role.ADVICE and e.text)])
+    root = _words_as_evidence(words) if words else (ends[0] if ends else None)
+    fresh = [_words_as_evidence(line) for line in reading.novel]
+    if fresh:
+        root = fresh[0]
+        text = f"The run ended for an unknown reason; the first line of a kind never seen before: {root.text[:160]}"
     if ends and ends[0].code is not None:
         text = f"The command ended with code {ends[0].code}. {text}"
-    root = _words_as_evidence(words) if words else (ends[0] if ends else None)
     return Diagnosis(
         fault_class=FaultClass.UNKNOWN,
         text=text,
@@ -147,7 +151,7 @@ def unknown(facts: Facts, reading: Reading) -> Diagnosis:
         retry=Retry.UNKNOWN,
         second_class=FaultClass.APP_ERROR if ends and 0 < (ends[0].code or 0) < 126 else None,
         advice="No known sign was found. Read the end of each rank's log.",
-        evidence=evidence(facts, reading, root),
+        evidence=(*evidence(facts, reading, root), *fresh[1:])[:MAX_EVIDENCE],
     )
 
 

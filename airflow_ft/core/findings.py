@@ -25,6 +25,7 @@ from airflow_ft.core.facts import LogText
 from airflow_ft.core.faults import Role, Trust
 from airflow_ft.core.launchers import Death, Launcher, without_doubles
 from airflow_ft.core.loglines import lines_of, split_rank
+from airflow_ft.core.novelty import novel
 from airflow_ft.core.prefixes import PrefixReader, Who
 from airflow_ft.core.rules import RuleSet, Signature
 from airflow_ft.core.scanning import SMALL, scan
@@ -68,6 +69,7 @@ class Reading:
     deaths: tuple[Death, ...] = ()
     words: tuple[Words, ...] = ()
     ranks: tuple[Who, ...] = ()  # all ranks that were seen
+    novel: tuple[Words, ...] = ()  # lines of a kind that was never seen before the last step
 
     def of(self, who: Who) -> list[Finding]:
         """Return the findings of one rank."""
@@ -79,6 +81,7 @@ def read_logs(logs: Iterable[LogText], rules: RuleSet) -> Reading:
     findings: list[Finding] = []
     deaths: list[Death] = []
     words: list[Words] = []
+    fresh: list[Words] = []
     ranks: dict[Who, None] = {}
     for log in logs:
         reader = _LogReading(log, rules)
@@ -86,6 +89,7 @@ def read_logs(logs: Iterable[LogText], rules: RuleSet) -> Reading:
         findings += reader.findings
         deaths += reader.deaths
         words += reader.words
+        fresh += reader.novel() if not reader.findings else []
         ranks |= dict.fromkeys(reader.ranks)
     found_deaths = without_doubles(deaths)
     names = {(d.who.node, d.who.local_rank): d.who.rank for d in found_deaths if d.who.rank is not None}
@@ -95,7 +99,7 @@ def read_logs(logs: Iterable[LogText], rules: RuleSet) -> Reading:
     # A rank's own file repeats the common log.
     unique = {(f.who, f.text, f.signature.id): f for f in reversed(named) if f.who.is_known}
     first_only = [f for f in named if unique.get((f.who, f.text, f.signature.id), f) is f]
-    reading = Reading(tuple(first_only), tuple(found_deaths), tuple(words), tuple(everybody))
+    reading = Reading(tuple(first_only), tuple(found_deaths), tuple(words), tuple(everybody), tuple(fresh))
     judged = [replace(death, victim=death.victim or _crashed_on_its_way_out(death, reading)) for death in found_deaths]
     return replace(reading, deaths=tuple(judged))
 
@@ -190,6 +194,19 @@ class _LogReading:
                 if len(steps) == STEPS_AFTER:
                     return index
         return -1
+
+    def novel(self) -> list[Words]:
+        """Return the lines after the last step that are of a new kind."""
+        last = next((i for i in range(len(self.lines) - 1, -1, -1) if self._is_step(i)), None)
+        if last is None:
+            return []
+        healthy = (line for _, line in self.lines[: last + 1])
+        found = novel(healthy, self.lines[last + 1 :])
+        return [Words(self.log.source, number, line[:300], self._writer(line)[0]) for number, line in found]
+
+    def _is_step(self, index: int) -> bool:
+        line = self.lines[index][1]
+        return bool(_DIGIT.search(line)) and read_line(split_rank(line).text).step is not None
 
     def _match(self, text: str, number: int, who: Who) -> None:
         if _TRACEBACK.match(text):

@@ -24,9 +24,9 @@ TAIL_LINES = 600
 STORY_LINES = 60
 KEEP_FIRST, KEEP_LAST = 12_000, 6_000
 TAIL_BYTES = 192 << 10
+KEPT_BYTES = 4 * LINE_LIMIT
 
 _STORY = re.compile(rb"Traceback \(most|Root Cause|Failures:|failed \(exitcode|Last error:")
-_ENDS = re.compile(rb"\r\n?")
 _ESCAPE = re.compile(rb"\x1b\[[0-?]*[ -/]*[@-~]")
 
 Line = tuple[int, str]
@@ -37,10 +37,11 @@ class Scanner:
 
     def __init__(self, rules: RuleSet) -> None:
         self._pattern = rules.scan_pattern
-        self._first: list[Line] = []
-        self._last: deque[Line] = deque(maxlen=KEEP_LAST)
+        self._first: list[tuple[int, bytes]] = []
+        self._last: deque[tuple[int, bytes]] = deque(maxlen=KEEP_LAST)
         self._open = b""  # the line that has no end yet
         self._skipping = False  # inside a line that is too long
+        self._half_end = b""
         self._number = 1  # of the first line of the open part
         self._story_until = 0
         self._tail = b""
@@ -48,7 +49,9 @@ class Scanner:
 
     def feed(self, block: bytes) -> None:
         """Take the next bytes."""
-        block = _plain(block)
+        block = self._half_end + block
+        self._half_end = b"\r" if block[-1:] == b"\r" else b""  # its other half may be in the next block
+        block = _plain(block[: len(block) - len(self._half_end)])
         if self._skipping:
             end = block.find(b"\n")
             if end < 0:
@@ -74,8 +77,8 @@ class Scanner:
         tail = self._tail.split(b"\n")[:-1]
         start = self._tail_number
         for offset, line in islice(enumerate(tail), max(0, len(tail) - TAIL_LINES), None):
-            kept.setdefault(start + offset, _text(line))
-        return sorted(kept.items())
+            kept.setdefault(start + offset, line)
+        return [(number, _text(line)) for number, line in sorted(kept.items())]
 
     def _take(self, data: bytes) -> None:
         """Search whole lines."""
@@ -113,7 +116,8 @@ class Scanner:
         return position
 
     def _keep(self, number: int, line: bytes) -> None:
-        item = (number, _text(line))
+        line = line[:KEPT_BYTES] if len(line) > KEPT_BYTES else line
+        item = (number, line)
         if len(self._first) < KEEP_FIRST:
             self._first.append(item)
         else:
@@ -141,11 +145,11 @@ def scan(blocks: Iterable[bytes], rules: RuleSet) -> list[Line]:
 def _plain(block: bytes) -> bytes:
     """Return a block without what hides words from a pattern: carriage returns, terminal colours, NUL."""
     if b"\r" in block:
-        block = _ENDS.sub(b"\n", block)
+        block = block.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
     if b"\x1b" in block:
         block = _ESCAPE.sub(b"", block)
     return block.replace(b"\0", b"") if b"\0" in block else block
 
 
 def _text(line: bytes) -> str:
-    return clean(line[: LINE_LIMIT * 4].decode("utf-8", "replace"))
+    return clean(line[:KEPT_BYTES].decode("utf-8", "replace"))

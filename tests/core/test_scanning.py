@@ -13,10 +13,14 @@ PLAIN = [f"nothing to see in line {n}".encode() for n in range(5)]
 KNOWN = [b"KeyError: 'x'", b"Traceback (most recent call last):", b"  File \"a.py\"", b"CUDA out of memory. Tried to allocate"]  # fmt: skip # noqa: E501
 
 
-@given(st.lists(st.sampled_from(PLAIN + KNOWN), max_size=60), st.lists(st.integers(0, 900), max_size=6))
+@given(
+    st.lists(st.sampled_from(PLAIN + KNOWN), max_size=60),
+    st.lists(st.integers(0, 900), max_size=6),
+    st.sampled_from([b"\n", b"\r\n", b"\r"]),
+)
 @settings(max_examples=150, deadline=None)
-def test_any_cutting_gives_the_same_lines(lines: list[bytes], cuts: list[int]) -> None:
-    data = b"\n".join(lines)
+def test_any_cutting_gives_the_same_lines(lines: list[bytes], cuts: list[int], end: bytes) -> None:
+    data = end.join(lines)
     rules, blocks, start = load_rules(), [], 0
     for cut in [*sorted(min(cut, len(data)) for cut in cuts), len(data)]:
         blocks.append(data[start:cut])

@@ -243,3 +243,14 @@ def test_no_order_of_pieces_of_real_logs_is_an_error(pieces: list[str], kind: st
 @settings(max_examples=150, deadline=None)
 def test_no_object_of_a_cluster_is_an_error(document: Any) -> None:
     assert set(answer(json.dumps(document), "k8s_status")) == KEYS
+
+
+def test_when_nothing_is_known_the_lines_of_a_new_kind_are_the_candidates() -> None:
+    steps = "".join(f"step {n} loss 1.{n}\ncache hit for shard {n} at /data/{n}.bin\n" for n in range(30))
+    told = answer(
+        steps + "cache hit for shard 31 at /data/31.bin\nthe flux compensator is unable to settle\nleaving now\n"
+    )
+    assert told["fault_class"] == "UNKNOWN"
+    assert told["confidence"] <= 0.2
+    assert told["root"]["text"] == "the flux compensator is unable to settle"
+    assert any(line["text"] == "leaving now" for line in told["candidates"])
