@@ -30,6 +30,7 @@ from airflow_ft.core.recovery import Recovery, begin, ended, follow
 GIVES_UP = re.compile(
     r"^[EW]\d{4} .*torch/distributed/elastic/\S+\] failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: \d+\)"
 )
+QUICK_SECONDS = 4.0  # with ten steps: a verdict that needs second signals
 BEGINS = re.compile(r"ft-agent \S+ \{.*\"event\":\"start\"")
 GENERATION = re.compile(r"\"generation\": ?(\d{1,6})\b")
 
@@ -124,6 +125,11 @@ class Sight:
         """Ask the hang detector."""
         return self._hang.check(self._now().timestamp())
 
+    @property
+    def is_silent(self) -> bool:
+        """Whether half of the silence that is allowed has passed: time to look more closely."""
+        return self._hang.silence > self._hang.threshold() / 2
+
     def run(self) -> Run:
         """Return what the current generation has achieved."""
         now, progress = self._now(), self.progress
@@ -208,8 +214,9 @@ class Sight:
 
 
 def hang_config(policy: FaultTolerancePolicy) -> HangConfig:
-    """Return the detector's settings as the policy has them."""
-    return detector_settings(policy.hang)
+    """Return the detector's settings as the policy has them. It is quick: second signals are asked before acting."""
+    config = detector_settings(policy.hang)
+    return config.model_copy(update={"quick_seconds": min(QUICK_SECONDS, policy.hang.floor_seconds)})
 
 
 def detector_settings(hang: HangSettings) -> HangConfig:

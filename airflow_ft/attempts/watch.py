@@ -266,23 +266,14 @@ class Watch:
     async def _hang_verdict(self, seen: Observation) -> HangVerdict | None:
         if not self._policy.detects_hangs or seen.state is not JobState.RUNNING:
             return None
-        verdict = self._sight.verdict()
-        if self._sight.is_silent:
-            await self._signals.sample()
-        else:
-            self._signals.forget()
-        if verdict is None:
+        verdict = await self._signals.ask(self._sight, seen, self._policy.hang.floor_seconds)
+        if verdict is None or self._policy.hang.action == "act":
             self._hang_noticed = False
-            return None
-        verdict = self._signals.heard(verdict, seen, self._policy.hang.floor_seconds)
-        if verdict is None:
-            return None
-        if self._policy.hang.action == "act":
             return verdict
         if not self._hang_noticed:
             self._hang_noticed = True
-            self._notice("hang_notice", f"{verdict.text} Notice only: nothing is done.")
-            self._desk.say(f"{verdict.text} Notice only: nothing is done.", warning=True)
+            self._notice("hang_notice", text := f"{verdict.text} Notice only: nothing is done.")
+            self._desk.say(text, warning=True)
         return None
 
     async def _fault(

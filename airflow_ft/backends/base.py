@@ -24,6 +24,7 @@ from typing_extensions import Self
 from airflow_ft.core.chain import JobRef
 from airflow_ft.core.faults import Evidence
 from airflow_ft.core.records import Record, Settings
+from airflow_ft.core.vitals import RankVitals
 
 # --- what a user writes ------------------------------------------------------------------------------------------
 
@@ -135,6 +136,7 @@ class NodeReport(Record):
 
 
 PERSON = "a person"
+CLEAR = "a person's clear"  # of a task whose worker was at work: Airflow tells the next try nothing of it, the job does
 
 
 class Observation(Record):
@@ -296,3 +298,11 @@ class Backend(Protocol):
 
         Raises like ``cancel``; a foreign job under the name is left alone.
         """
+
+
+@runtime_checkable
+class SeesVitals(Protocol):
+    """A backend that can see what the processes of a job do. Elsewhere silence is all there is to judge a hang."""
+
+    async def vitals(self, ref: JobRef) -> Sequence[RankVitals]:
+        """Return CPU time, I/O and state of each rank. Cheap: it is asked each second while training is silent."""

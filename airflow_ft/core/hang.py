@@ -142,6 +142,11 @@ class HangDetector:
         self._stepped = self._hung = self._finished = False
         self._silence = self._in_phase = 0.0
 
+    @property
+    def silence(self) -> float:
+        """The silence so far, on the clock that runs."""
+        return self._in_phase
+
     def threshold(self) -> float:
         """Return the silence that is allowed right now, in seconds."""
         config = self.config

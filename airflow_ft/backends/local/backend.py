@@ -24,12 +24,13 @@ from airflow_ft.backends.base import (
     UnreachableError,
 )
 from airflow_ft.backends.local import cancel as cancelling
-from airflow_ft.backends.local import creation, facts, logs, observation, orders
+from airflow_ft.backends.local import creation, facts, logs, observation, orders, vitals
 from airflow_ft.backends.local.folder import Identity, JobFolder
 from airflow_ft.backends.local.job import LocalJob, problems, resolve_root
 from airflow_ft.backends.local.pool import Pool
 from airflow_ft.core.chain import JobRef
 from airflow_ft.core.faults import Evidence
+from airflow_ft.core.vitals import RankVitals
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -89,6 +90,11 @@ class LocalBackend:
         """Dump the stacks of every process of the command."""
         identity, nodes = await _in_thread(_known, ref)
         return await _given(orders.dump_stacks(_folder(ref), identity, nodes)) if identity else []
+
+    async def vitals(self, ref: JobRef) -> Sequence[RankVitals]:
+        """Return CPU time, I/O and state of each rank, from /proc."""
+        identity, nodes = await _in_thread(_known, ref)
+        return await _in_thread(vitals.read, _folder(ref), identity, tuple(nodes)) if identity else []
 
     async def restart_in_place(self, ref: JobRef, order: Order) -> Sequence[str]:
         """Give the order to every node; returns those that refused."""

@@ -1,0 +1,165 @@
+"""Second signals: what the processes of a training do while it prints no step.
+
+Fed by ``attempts.second_signals`` with samples that a backend took, asked before a hang is acted upon. Pure. An opinion
+``CONFIRMS`` the silence (every rank idle, one stopped, one ended), ``CONTRADICTS`` it (somebody computes or moves
+bytes: a save, a compilation; wait longer), or is ``UNKNOWN``. What it can't be certain of:
+
+- *a spinning rank* contradicts although it may hang (NCCL spins, a lock may spin): it is given time, not for ever;
+- *a GPU at work* may leave the CPU idle: where ranks hold a GPU, and nobody has read it, idleness confirms nothing.
+
+``unchanged`` and ``stands_still`` are M14's rule: process I/O unchanged over several periods, then the accelerator's
+variance and median unchanged; for one instance, and for all.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+
+from airflow_ft.core.hang import HangVerdict
+from airflow_ft.core.records import Record
+
+CONFIRMS, CONTRADICTS, UNKNOWN = "confirms", "contradicts", "unknown"
+
+WINDOW_SECONDS = 1.5  # two samples closer together say nothing
+IDLE_CPU = 0.05  # of a core: watchdog and heartbeat threads stay below, the smallest real work above
+BUSY_CPU = 0.30
+BUSY_BYTES_PER_SECOND = 1_000_000.0
+LONGER = 2.0  # times the silence, if the signals contradict
+PERIODS = 3
+SAME_VARIANCE = 1.0  # percent points squared; together with the next a gut feeling for utilisation in percent
+SAME_MEDIAN = 2.0
+
+
+class RankVitals(Record):
+    """One rank with all its processes (loader workers too), since it began."""
+
+    rank: int | None = None
+    node: str = ""
+    state: str = "S"  # of its main process: R, S, D, T, Z
+    cpu_seconds: float = 0.0
+    io_bytes: int = 0
+    gpu: bool = False  # it holds a GPU
+    world_size: int | None = None
+
+
+class Sample(Record):
+    """All ranks at one moment. ``at`` is in seconds of the watch's clock."""
+
+    at: float
+    ranks: tuple[RankVitals, ...] = ()
+
+
+class Opinion(Record):
+    """What the second signals say. ``kind`` is a better word for the verdict, if they have one."""
+
+    says: str = UNKNOWN
+    kind: str = ""
+    text: str = ""
+
+
+def opinion(first: Sample | None, last: Sample | None, ended_nodes: Sequence[str] = ()) -> Opinion:
+    """Compare two samples of the same silence.
+
+    :param ended_nodes: nodes whose command has ended with 0 while others run.
+    """
+    if first is None or last is None or not last.ranks or last.at - first.at < WINDOW_SECONDS:
+        return Opinion(text="no second signals")
+    stopped = [rank for rank in last.ranks if rank.state in ("T", "t")]
+    if stopped:
+        return Opinion(says=CONFIRMS, kind="stopped", text=f"{_names(stopped)} stopped by a signal")
+    before = {(rank.node, rank.rank): rank for rank in first.ranks}
+    pairs = [(before[key], rank) for rank in last.ranks if (key := (rank.node, rank.rank)) in before]
+    seconds = last.at - first.at
+    busy = [now for was, now in pairs if _is_busy(was, now, seconds)]
+    if busy:
+        return Opinion(says=CONTRADICTS, text=f"{_names(busy)} busy: {_doing(pairs, busy, seconds)}")
+    stuck = [now for was, now in pairs if was.state == now.state == "D"]
+    if stuck:
+        return Opinion(says=CONFIRMS, kind="stopped", text=f"{_names(stuck)} waiting for a disk or a file system")
+    if any(not _is_idle(was, now, seconds) for was, now in pairs) or len(pairs) < len(last.ranks):
+        return Opinion(text="the second signals are not clear")
+    return _all_idle(last, ended_nodes)
+
+
+def _all_idle(last: Sample, ended_nodes: Sequence[str]) -> Opinion:
+    missing = _missing(last)
+    if missing or ended_nodes:
+        who = ", ".join([*(f"rank {rank}" for rank in missing[:8]), *ended_nodes[:8]])
+        return Opinion(says=CONFIRMS, kind="exit_hang", text=f"{who} ended, the others wait")
+    if any(rank.gpu for rank in last.ranks):
+        return Opinion(text="the CPUs are idle, the GPUs were not asked")
+    return Opinion(says=CONFIRMS, text=f"all {len(last.ranks)} ranks are idle: no CPU time, no I/O")
+
+
+def may_act(verdict: HangVerdict, heard: Opinion, floor: float) -> bool:
+    """Say whether a verdict is acted upon by now.
+
+    A quick verdict needs a confirmation; without one silence has to last ``floor`` seconds, as for slow steps. A
+    contradiction makes each clock ``LONGER`` times as long.
+    """
+    patience = max(verdict.threshold, floor if verdict.kind != "never_started" else 0.0)
+    if heard.says == CONFIRMS:
+        return True
+    return verdict.silence > (LONGER * patience if heard.says == CONTRADICTS else patience)
+
+
+# --- M14 ---------------------------------------------------------------------------------------------------------
+
+
+def unchanged(io_bytes: Sequence[int], periods: int = PERIODS) -> bool:
+    """Whether a process's I/O has stood still over the last periods."""
+    return len(io_bytes) > periods and len(set(io_bytes[-periods - 1 :])) == 1
+
+
+def stands_still(io_bytes: Sequence[int], utilisation: Sequence[float], periods: int = PERIODS) -> bool:
+    """M14 for one instance: I/O unchanged over several periods, then the utilisation's variance and median, too.
+
+    :param utilisation: of the accelerator in percent, a value a period, of at least two times ``periods``. A GPU that
+        stays at 100 % stands still, too: collectives spin.
+    """
+    if not unchanged(io_bytes, periods) or len(utilisation) < 2 * periods:
+        return False
+    before, now = utilisation[-2 * periods : -periods], utilisation[-periods:]
+    calm = abs(statistics.pvariance(now) - statistics.pvariance(before)) <= SAME_VARIANCE
+    return calm and abs(statistics.median(now) - statistics.median(before)) <= SAME_MEDIAN
+
+
+def all_stand_still(instances: Mapping[str, tuple[Sequence[int], Sequence[float]]], periods: int = PERIODS) -> bool:
+    """M14 for all instances: one that stands still may wait for the others; a hang is when no instance moves."""
+    return bool(instances) and all(stands_still(io, load, periods) for io, load in instances.values())
+
+
+# --- details -----------------------------------------------------------------------------------------------------
+
+
+def _cores(was: RankVitals, now: RankVitals, seconds: float) -> float:
+    return (now.cpu_seconds - was.cpu_seconds) / seconds
+
+
+def _is_busy(was: RankVitals, now: RankVitals, seconds: float) -> bool:
+    moved = (now.io_bytes - was.io_bytes) / seconds
+    return _cores(was, now, seconds) >= BUSY_CPU or moved >= BUSY_BYTES_PER_SECOND
+
+
+def _is_idle(was: RankVitals, now: RankVitals, seconds: float) -> bool:
+    return 0 <= _cores(was, now, seconds) <= IDLE_CPU
+
+
+def _missing(last: Sample) -> list[int]:
+    world = max((rank.world_size or 0 for rank in last.ranks), default=0)
+    present = {rank.rank for rank in last.ranks if rank.rank is not None and rank.state != "Z"}
+    return [rank for rank in range(world) if rank not in present] if 0 < world <= 100_000 else []
+
+
+def _names(ranks: Sequence[RankVitals]) -> str:
+    names = [f"{rank.rank}" if rank.rank is not None else (rank.node or "the process") for rank in ranks]
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    return f"rank {shown} is" if len(names) == 1 else f"ranks {shown} are"
+
+
+def _doing(pairs: Sequence[tuple[RankVitals, RankVitals]], busy: Sequence[RankVitals], seconds: float) -> str:
+    chosen = [pair for pair in pairs if pair[1] in busy]
+    cores = max(_cores(was, now, seconds) for was, now in chosen)
+    moved = max((now.io_bytes - was.io_bytes) / seconds for was, now in chosen)
+    return f"{cores:.0%} of a core, {moved / 1e6:.1f} MB/s"

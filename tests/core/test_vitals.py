@@ -1,0 +1,99 @@
+"""Second signals: samples of processes in, an opinion out; M14's rule."""
+
+from __future__ import annotations
+
+import pytest
+
+from airflow_ft.core.hang import HangVerdict
+from airflow_ft.core.vitals import (
+    Opinion,
+    RankVitals,
+    Sample,
+    all_stand_still,
+    may_act,
+    opinion,
+    stands_still,
+    unchanged,
+)
+
+
+def sample(at: float, *ranks: tuple[str, float, int], world: int | None = None, gpu: bool = False) -> Sample:
+    return Sample(
+        at=at,
+        ranks=tuple(
+            RankVitals(rank=n, node="n1", state=state, cpu_seconds=cpu, io_bytes=io, gpu=gpu, world_size=world)
+            for n, (state, cpu, io) in enumerate(ranks)
+        ),
+    )
+
+
+IDLE = [("S", 10.0, 500), ("S", 10.0, 500)]
+
+
+@pytest.mark.parametrize(
+    ("ranks", "says", "kind"),
+    [
+        (IDLE, "confirms", ""),
+        ([("S", 10.05, 500), ("S", 10.0, 900)], "confirms", ""),  # a watchdog thread, a line of log
+        ([("S", 14.0, 500), ("S", 10.0, 500)], "contradicts", ""),  # compiles, or spins
+        ([("D", 10.1, 90_000_000), ("S", 10.0, 500)], "contradicts", ""),  # saves
+        ([("S", 10.5, 500), ("S", 10.0, 500)], "unknown", ""),  # neither idle nor busy
+        ([("T", 10.0, 500), ("S", 10.0, 500)], "confirms", "stopped"),
+        ([("T", 10.0, 500), ("R", 15.0, 500)], "confirms", "stopped"),  # the others spin in a collective
+    ],
+)
+@pytest.mark.row("M5")
+def test_what_ranks_do_while_nothing_is_printed(ranks: list[tuple[str, float, int]], says: str, kind: str) -> None:
+    found = opinion(sample(0, *IDLE), sample(5, *ranks))
+    assert (found.says, found.kind) == (says, kind)
+
+
+def test_a_file_system_that_does_not_answer() -> None:
+    ranks = [("D", 10.0, 500), ("S", 10.0, 500)]
+    assert opinion(sample(0, *ranks), sample(5, *ranks)).kind == "stopped"
+
+
+@pytest.mark.row("P10")
+def test_a_rank_that_ended_quietly_and_a_node() -> None:
+    missing = opinion(sample(0, *IDLE, world=3), sample(5, *IDLE, world=3))
+    assert (missing.says, missing.kind, missing.text) == ("confirms", "exit_hang", "rank 2 ended, the others wait")
+    assert opinion(sample(0, *IDLE), sample(5, *IDLE), ["n2"]).kind == "exit_hang"
+
+
+def test_what_says_nothing() -> None:
+    assert opinion(None, None).says == "unknown"
+    assert opinion(sample(0, *IDLE), sample(1, *IDLE)).says == "unknown", "too close together"
+    assert opinion(sample(0, *IDLE, gpu=True), sample(5, *IDLE, gpu=True)).says == "unknown", "the GPU may work"
+    assert opinion(sample(0), sample(5)).says == "unknown"
+
+
+@pytest.mark.story("PRG-10")
+@pytest.mark.parametrize(
+    ("silence", "says", "acts"),
+    [
+        (10, "confirms", True),
+        (10, "unknown", False),
+        (121, "unknown", True),
+        (121, "contradicts", False),
+        (241, "contradicts", True),
+    ],
+)
+def test_a_quick_verdict_needs_a_confirmation_and_a_contradiction_time(silence: float, says: str, acts: bool) -> None:
+    verdict = HangVerdict(silence=silence, threshold=9)
+    assert may_act(verdict, Opinion(says=says), floor=120) is acts
+
+
+@pytest.mark.row("M14")
+def test_the_rule_of_unchanged_io_then_unchanged_utilisation() -> None:
+    still, moving = [500] * 4, [500, 600, 700, 800]
+    flat, lively = [100.0] * 6, [100.0, 100.0, 100.0, 40.0, 95.0, 10.0]
+    assert unchanged(still)
+    assert not unchanged(moving)
+    assert not unchanged(still[:3])
+    assert stands_still(still, flat), "a GPU at 100 % is no proof of life"
+    assert not stands_still(still, lively)
+    assert not stands_still(moving, flat)
+    assert not stands_still(still, flat[:5])
+    assert all_stand_still({"a": (still, flat), "b": (still, flat)})
+    assert not all_stand_still({"a": (still, flat), "b": (moving, flat)})
+    assert not all_stand_still({})
