@@ -25,6 +25,7 @@ from airflow_ft.attempts.ports import Conclusion, Started, TryInfo
 from airflow_ft.attempts.record import ADOPTED, CLEARED, TRY_LOST, replay, taken, with_event, write_conclusion
 from airflow_ft.attempts.store import ChainStore
 from airflow_ft.backends.base import (
+    CLEAR,
     Backend,
     BackendError,
     CancelledJobError,
@@ -111,7 +112,7 @@ class Starter:
         lost = max(0, chain.put_off) < chain.try_number < info.try_number and (
             chain.open is not None or chain.attempts == 0
         )
-        if lost and not self._is_cleared(chain):
+        if lost and info.max_tries <= chain.max_tries:
             text = f"Try {chain.try_number} was lost by Airflow before it had a result. Not charged."
             chain = with_event(chain, now, TRY_LOST, text, chain.open)
         chain = chain.but(try_number=info.try_number, max_restarts=self.policy.max_restarts)
@@ -120,9 +121,10 @@ class Starter:
         return chain
 
     async def _segment(self, chain: Chain) -> Chain:
-        """Begin a new segment if a person cleared the task."""
-        if not self._is_cleared(chain):
-            return chain
+        """Begin a new segment if a person cleared the task while no worker was at it: ``max_tries`` grows only then."""
+        return chain if self.info.max_tries <= chain.max_tries else await self._segment_begun(chain)
+
+    async def _segment_begun(self, chain: Chain) -> Chain:
         now = self.now()
         if chain.open is not None:
             attempt = self.store.load_attempt(chain.open)
@@ -148,13 +150,7 @@ class Starter:
             concluded=None,
         )
         self.store.save(chain)
-        if self.store.is_cleared():
-            self.store.note_clear(False)
         return chain
-
-    def _is_cleared(self, chain: Chain) -> bool:
-        """Only a clear makes Airflow's ``max_tries`` grow; if a worker was at work then, it was that which noted it."""
-        return self.info.max_tries > chain.max_tries or self.store.is_cleared()
 
     # --- fence ---------------------------------------------------------------------------------------------------
 
@@ -234,6 +230,8 @@ class Starter:
         if attempt.ref is None:
             return await self._submitted_anew(chain, attempt)
         seen = await self._or_later(self.backend.observe(attempt.ref), LOOK_SECONDS, f"looking at {attempt.name}")
+        if seen.cancelled and seen.cancelled_by == CLEAR:
+            return await self._submitted_anew(await self._fenced(await self._segment_begun(chain)))
         self.naming(attempt.name, chain.chain_id)
         text = f"Attempt {attempt.number} was found {seen.state.value}; it is adopted."
         self.say(text)

@@ -28,7 +28,6 @@ from airflow_ft.core.slimming import (
 R = TypeVar("R", Attempt, Conclusion)
 
 CHAIN_KEY = "ft/chain"
-CLEARED_KEY = "ft/cleared"
 LIMIT_BYTES = 16_000
 
 
@@ -64,14 +63,6 @@ class ChainStore:
     def save_attempt(self, attempt: Attempt) -> None:
         """Write an attempt's record."""
         self._store.set(attempt_key(attempt.number), sanitise(fitted(attempt).to_record(), LIMIT_BYTES))
-
-    def is_cleared(self) -> bool:
-        """Return whether a person has cleared a try while it worked: Airflow tells the next try nothing of it."""
-        return bool(self._store.get(CLEARED_KEY))
-
-    def note_clear(self, cleared: bool) -> None:
-        """Write down that a person has cleared the try that works, or that a new segment has begun because of it."""
-        self._store.set(CLEARED_KEY, cleared)
 
     def pending_conclusion(self, chain: Chain) -> Attempt | None:
         """Return the open attempt if it is concluded already: the try died between the two writes."""

@@ -16,7 +16,7 @@ from airflow_ft.attempts.ports import Conclusion, Started, TryInfo, WatchOrder
 from airflow_ft.attempts.record import write_conclusion
 from airflow_ft.attempts.start import Starter
 from airflow_ft.attempts.store import ChainStore
-from airflow_ft.backends.base import Backend, TrainingJob
+from airflow_ft.backends.base import CLEAR, Backend, TrainingJob
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import Attempt, Chain, End
 from airflow_ft.core.decisions import Action, Decision
@@ -87,7 +87,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
         self.notify = tuple(notify) if isinstance(notify, Sequence) else (notify,)
         self._killed = False
         self._stopper: threading.Thread | None = None
-        self._try: tuple[TryInfo, ChainStore] | None = None
+        self._try: TryInfo | None = None
         self._live: tuple[Backend, TrainingJob, str, str] | None = (
             None  # what on_kill has to stop: backend, job name, chain id
         )
@@ -130,7 +130,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
         self._mask(job)
         backend = create_backend(job.backend)
         store = ChainStore(TaskStateStore(context["task_state_store"]))
-        self._try = (info, store)
+        self._try = info
         starter = Starter(
             store=store,
             backend=backend,
@@ -183,7 +183,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
         current_run.set(info.run_id)
         reach("complete.begin")
         store = ChainStore(TaskStateStore(context["task_state_store"]))
-        self._try = (info, store)
+        self._try = info
         try:
             conclusion = Conclusion.from_record(event)
             chain = store.load()
@@ -231,13 +231,12 @@ class FaultTolerantTrainingOperator(BaseOperator):
         """
         self._killed = True
         if self._try is not None and self._stopper is None:
-            self._stopper = threading.Thread(target=self._obey, args=self._try, daemon=True)
+            self._stopper = threading.Thread(target=self._obey, args=(self._try,), daemon=True)
             self._stopper.start()
 
-    def _obey(self, info: TryInfo, store: ChainStore) -> None:
+    def _obey(self, info: TryInfo) -> None:
+        """Stop the job if the task was ended or cleared. The job itself tells the next try of a clear."""
         state = task_state(info)
-        if state == CLEARED:
-            store.note_clear(True)
         if self._live is None:
             return
         backend, job, name, chain = self._live
@@ -245,14 +244,15 @@ class FaultTolerantTrainingOperator(BaseOperator):
             self.log.warning("This process is being ended, the task is not (%s): %s is not touched.", state, name)
             return
         self.log.warning("This task is %s; stopping %s.", state, name)
-        asyncio.run(backend.fence(name, chain, job))
+        by = CLEAR if state == CLEARED else "airflow_ft"
+        asyncio.run(_stop(backend, job, name, chain, self.policy.grace_seconds, by))
 
     def _leave(self) -> None:
         """Before this process ends: let the thread stop the job; notice a clear that came too late for a signal."""
         if self._stopper is not None:
             self._stopper.join(KILL_SECONDS)
-        elif self._try is not None and task_state(self._try[0]) == CLEARED:
-            self._try[1].note_clear(True)
+        elif self._try is not None and self._live is not None and task_state(self._try) == CLEARED:
+            self._obey(self._try)
 
     # --- helpers -------------------------------------------------------------------------------------------------
 
@@ -303,6 +303,15 @@ class FaultTolerantTrainingOperator(BaseOperator):
         chain = store.load()
         if chain is not None:
             self._tell(context, store, chain)
+
+
+async def _stop(backend: Backend, job: TrainingJob, name: str, chain: str, grace: float, by: str) -> None:
+    """Stop a job that may not have been created yet; then nothing will be, under this name."""
+    ref = await backend.find(name, chain, job)
+    if ref is None:
+        await backend.fence(name, chain, job)
+    else:
+        await backend.cancel(ref, grace, by=by)
 
 
 def try_info(context: Any) -> TryInfo:

@@ -123,6 +123,9 @@ def test_a_task_that_is_cleared_stops_its_job_before_the_next_one_starts(airflow
             assert airflow.reached(name, run), name
         started = [told for told in airflow.told(run) if told["what"] == "start"]
         chain = airflow.chain(run)
+        if name == "start.before_submit":  # cleared before anything of this try existed: it simply begins again
+            assert chain.attempts == 2
+            continue
         assert "cleared" in kinds(chain), name
         assert not [told for told in airflow.told(run) if told["what"] == "double"]
         assert started[-1]["attempt"] == chain.attempts - 1
