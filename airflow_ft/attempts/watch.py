@@ -148,12 +148,9 @@ class Watch:
             self._notice("unreachable", f"The job can't be seen: {why} Nothing is done because of it.")
         said = self._unreachable_said
         if said is None or (now - said).total_seconds() >= UNREACHABLE_SAID_EVERY_SECONDS:
-            step = self._sight.progress.step
-            self._unreachable_said = now
-            self._desk.say(
-                f"Can't be reached since {self._unreachable_since:%H:%M:%S} ({why:.300}), last seen step {step}.",
-                warning=True,
-            )
+            self._unreachable_said, step = now, self._sight.progress.step
+            since = f"{self._unreachable_since:%H:%M:%S}"
+            self._desk.say(f"Can't be reached since {since} ({why:.300}), last seen step {step}.", warning=True)
 
     async def _survived(self, error: Exception) -> None:
         self._errors += 1
