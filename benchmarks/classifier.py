@@ -66,7 +66,10 @@ TORCH_LOGS = {
     "j2_elastic_exhausted": (("UNKNOWN",), "2"),
     "j5_elastic_c10d": (("APP_ERROR",), "2"),
     "k_flight_gloo": (("COMM_HANG",), "2"),
-    "l_node_lost": (("UNKNOWN", "HW_NODE", "NET_FABRIC"), None),
+    "j3_errfile": (("APP_ERROR",), "2"),
+    "j_elastic_recover": (("APP_ERROR",), "2"),
+    "k2_fr_manual": (("COMM_HANG",), "2"),
+    "l_node_lost": (("UNKNOWN", "HW_NODE"), None),
 }
 
 
@@ -213,10 +216,10 @@ def torch_logs(shared: Path, rules: RuleSet) -> dict[str, Any]:
     """Return what was answered on the real torchrun logs, and which answers were wrong."""
     wrong, answers = [], {}
     for folder, (classes, culprit) in TORCH_LOGS.items():
-        files = [str(f) for f in sorted((shared / "torch-logs" / folder).glob("*.txt"))]
-        if not files:
+        place = shared / "torch-logs" / folder
+        if not place.is_dir():
             continue
-        answer = as_answer(classify(read_inputs(files, rules), rules))
+        answer = as_answer(classify(read_inputs([str(place)], rules), rules))
         names = {suspect["name"] for suspect in answer["suspects"]}
         right = answer["fault_class"] in classes and (culprit is None or culprit in names)
         answers[folder] = f"{answer['fault_class']} {sorted(names)} {answer['confidence']}"

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
 from airflow_ft.core.facts import LogText
-from airflow_ft.core.faults import Role, Trust
+from airflow_ft.core.faults import FaultClass, Role, Trust
 from airflow_ft.core.launchers import Death, Launcher, without_doubles
 from airflow_ft.core.loglines import lines_of, split_rank
 from airflow_ft.core.novelty import novel
@@ -99,9 +99,21 @@ def read_logs(logs: Iterable[LogText], rules: RuleSet) -> Reading:
     # A rank's own file repeats the common log.
     unique = {(f.who, f.text, f.signature.id): f for f in reversed(named) if f.who.is_known}
     first_only = [f for f in named if unique.get((f.who, f.text, f.signature.id), f) is f]
+    first_only = _without_consequences(first_only)
     reading = Reading(tuple(first_only), tuple(found_deaths), tuple(words), tuple(everybody), tuple(fresh))
     judged = [replace(death, victim=death.victim or _crashed_on_its_way_out(death, reading)) for death in found_deaths]
     return replace(reading, deaths=tuple(judged))
+
+
+def _without_consequences(findings: list[Finding]) -> list[Finding]:
+    """Leave out connections that could not be made after one was lost: who lost a peer can't reach it again."""
+    lost: dict[str, int] = {}
+    for finding in findings:
+        signature = finding.signature
+        is_loss = signature.role is Role.CASCADE and signature.fault_class is FaultClass.UNKNOWN
+        if is_loss and signature.second_class is FaultClass.NET_FABRIC:
+            lost[finding.source] = min(finding.line, lost.get(finding.source, finding.line))
+    return [f for f in findings if not f.signature.connects or f.line < lost.get(f.source, f.line + 1)]
 
 
 def _crashed_on_its_way_out(death: Death, reading: Reading) -> bool:

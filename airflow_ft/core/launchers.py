@@ -10,6 +10,7 @@ A launcher ends with a code of its own, mostly 1 whatever happened; what happene
 from __future__ import annotations
 
 import re
+import signal
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
@@ -37,7 +38,7 @@ class Death:
     at: datetime | None = None
 
 
-_MENTION = re.compile(r"exit|rank|Root|Fail|rocess|srun|time  ")
+_MENTION = re.compile(r"exit|died with|terminated with|rank|Root|Fail|rocess|srun|time  ")
 _FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _TOLD = re.compile(r"Sending process (\d+) closing signal")
 _TIME = re.compile(r"^(?:\[[^\]]*\]: ?)?\s*time\s+: (\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d)")
@@ -50,6 +51,9 @@ _COMMAND = re.compile(  # torch.distributed.launch
     r"CalledProcessError: Command .*--local[_-]rank[=', ]+(?P<local>\d+).* "
     r"(?:returned non-zero exit status (?P<code>\d+)|died with <Signals\.\w+: (?P<signal>\d+)>)"
 )
+_DEEPSPEED = re.compile(r"exits with return code = (-?\d+)")
+_SPAWN = re.compile(r"process (\d+) terminated with (?:signal (SIG\w+)|exit code (\d+))")
+_DIED = re.compile(r"died with <Signals\.\w+: (\d+)>")
 _SRUN = re.compile(
     r"srun: error: ([\w.-]+): tasks? (\d+)(?:[-,]\d+)*: (Exited with exit code|Killed|Terminated)\s*(\d*)"
 )
@@ -90,6 +94,13 @@ class Launcher:
             self._forced.add(int(found[1]))
         elif (found := _COMMAND.search(line)) is not None:
             self._read_command(found, line, number)
+        elif (found := _DEEPSPEED.search(line)) is not None and not self._deaths:
+            self._add(Who(self._log.node), int(found[1]), line, number, first=True)
+        elif (found := _SPAWN.search(line)) is not None:
+            code = -signal.Signals[found[2]] if found[2] in signal.Signals.__members__ else int(found[3] or 1)
+            self._add(Who(self._log.node, int(found[1])), code, line, number, first=not self._deaths)
+        elif (found := _DIED.search(line)) is not None and not self._deaths:
+            self._add(Who(self._log.node), -int(found[1]), line, number, first=True)
         elif (found := _MPIRUN.search(line)) is not None:
             self._add(Who(found[3], int(found[1])), -int(found[4]), line, number, pid=int(found[2]), first=True)
         elif (found := _SRUN.search(line)) is not None:

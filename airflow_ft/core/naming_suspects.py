@@ -72,7 +72,7 @@ def _blames_node(facts: Facts, reading: Reading, line: Finding, who: Who) -> boo
     if line.trust is Trust.PLATFORM or line.captured.get("node"):
         return True
     if line.signature.fault_class is FaultClass.NET_FABRIC:
-        return line.who.node is not None and line.signature.role is Role.ROOT
+        return line.signature.local
     if line.signature.fault_class is not FaultClass.HW_NODE:
         return False
     return not line.signature.hardware or _has_second_sign(facts, reading, line, who)

@@ -1,8 +1,8 @@
 """Lines of a kind that was never seen while all was well: candidates for the cause when no signature knows one.
 
 A simple template miner: what varies (numbers, addresses, paths, quoted values) is masked, the rest is a line's kind.
-The healthy part of a log ends with its last step; a line after it whose kind never came before is a candidate. Lines that
-speak of failing come first; nothing here is knowledge, and the diagnosis says so.
+The healthy part of a log ends with its last step; a line after it whose kind never came before is a candidate. Lines
+that speak of failing come first; nothing here is knowledge, and the diagnosis says so.
 """
 
 from __future__ import annotations

@@ -60,6 +60,8 @@ class Signature(Settings):
     :param says: what happened, for people, as the end of a sentence that begins with who: "ran out of memory".
     :param generic: whether it only catches what no other signature knows; then the line itself is the cause.
     :param hardware: whether a line of it, printed by a job, needs a second source before a node is suspected.
+    :param local: whether the trouble is on the node that prints the line, not at its peer.
+    :param connects: whether it is a connection that was not made: after a loss in the same log it is a consequence.
     :param points_to_rank: the rank that such a line speaks of, when another one prints it.
     :param disruption: names an end that is nobody's fault (a preemption, a time limit); free, whatever else is there.
     """
@@ -81,6 +83,8 @@ class Signature(Settings):
     generic: bool = False
     disruption: str | None = None
     points_to_rank: int | None = None
+    local: bool = False
+    connects: bool = False
     examples: Examples = Examples()
     origin: str = ""  # the file, set when it is read
     user: bool = False
@@ -128,10 +132,13 @@ def parse_signatures(document: object, file_name: str, *, user: bool = False) ->
         raise SignatureError(f"{file_name}: no entries. Write a list `signatures:` with at least one entry.")
     found: list[Signature] = []
     mistakes: list[str] = []
+    common = document.get("reference", "") if isinstance(document, dict) else ""  # where all entries come from
     for number, entry in enumerate(entries, 1):
         name = entry.get("id", f"entry {number}") if isinstance(entry, dict) else f"entry {number}"
         try:
-            found.append(Signature.model_validate(entry).model_copy(update={"origin": file_name, "user": user}))
+            signature = Signature.model_validate(entry)
+            reference = signature.reference or str(common)
+            found.append(signature.model_copy(update={"origin": file_name, "user": user, "reference": reference}))
         except ValidationError as error:
             mistakes.append(f"{file_name}: {name}: {explain(error)}")
     if mistakes:
