@@ -24,6 +24,7 @@ ceilings without a step are a hang, whatever is printed.
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from pydantic import Field, ValidationError
@@ -93,6 +94,8 @@ class HangDetector:
 
     def __init__(self, config: HangConfig | None = None) -> None:
         self.config = config or HangConfig()
+        clocks = (self.config.quick_seconds, self.config.floor_seconds, self.config.startup_seconds)
+        self._least = min(*clocks, self.config.ceiling_seconds, self.config.judgement_seconds or math.inf)
         self._last_call: float | None = None
         self._gaps: list[float] = []
         self._step: int | None = None
@@ -126,6 +129,8 @@ class HangDetector:
     def check(self, now: float) -> HangVerdict | None:
         """Say whether the silence is too long by now. The verdict is repeated until progress returns."""
         self._pass_time(now)
+        if self._in_phase <= self._least and self._silence <= self.config.ceiling_seconds:
+            return None  # nearly always: nothing has to be computed
         threshold = self.threshold()
         silence = self._in_phase
         longest = max(threshold, PATIENCE * max(self.config.ceiling_seconds, self.config.startup_seconds))

@@ -104,7 +104,9 @@ def clean(text: str) -> str:
 
 def _decode(data: bytes, *, cut: bool) -> str:
     # The end of a cut line may fall into a character: that is our doing, not the job's, so no replacement is shown.
-    return codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=not cut)
+    if not cut:
+        return data.decode("utf-8", "replace")
+    return codecs.getincrementaldecoder("utf-8")("replace").decode(data, final=False)
 
 
 # --- who wrote it ------------------------------------------------------------------------------------------------

@@ -1,0 +1,99 @@
+"""Second signals in the watch: who is asked, when, and what is told about it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from airflow_ft.attempts.second_signals import SecondSignals
+from airflow_ft.backends.base import UnreachableError
+from airflow_ft.core.hang import HangConfig, HangDetector, HangVerdict
+from airflow_ft.core.vitals import RankVitals
+
+FLOOR = 120.0
+
+
+class Machine:
+    """Two ranks; ``cores`` says how many cores rank 0 uses in each second, once it is silent."""
+
+    def __init__(self, cores: float = 0.0, state: str = "S", broken: bool = False) -> None:
+        self.cores, self.state, self.broken = cores, state, broken
+        self.second = 0.0
+        self.asked = 0
+
+    async def vitals(self, ref: Any) -> Sequence[RankVitals]:
+        self.asked += 1
+        if self.broken:
+            raise UnreachableError("no answer")
+        busy = RankVitals(rank=0, node="n1", state=self.state, cpu_seconds=self.second * self.cores)
+        return [busy, RankVitals(rank=1, node="n1", cpu_seconds=3.0)]
+
+
+def hang(machine: Any, until: float = 400.0) -> tuple[float | None, HangVerdict | None, list[str]]:
+    """Steps of 0.5 s for a minute, then silence. Returns when it was acted upon, counted from the last step."""
+    said: list[str] = []
+    begin = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    clock = {"at": 0.0}
+    desk = SimpleNamespace(
+        now=lambda: begin + timedelta(seconds=clock["at"]), say=lambda text, warning=False: said.append(text)
+    )
+    signals = SecondSignals(machine, None, desk)  # type: ignore[arg-type]
+    detector = HangDetector(HangConfig())
+    sight: Any = SimpleNamespace(verdict=lambda: detector.check(desk.now().timestamp()), is_silent=False)
+    seen: Any = SimpleNamespace(nodes=())
+
+    async def story() -> tuple[float | None, HangVerdict | None]:
+        last = 60.5
+        for tick in range(int(2 * (last + until))):
+            clock["at"] = tick / 2
+            if isinstance(machine, Machine):
+                machine.second = tick / 2
+            if clock["at"] <= last:
+                detector.observe(desk.now().timestamp(), tick, "train")
+            detector.check(desk.now().timestamp())
+            sight.is_silent = detector.silence > detector.threshold() / 2
+            verdict = await signals.ask(sight, seen, FLOOR)
+            if verdict is not None:
+                return clock["at"] - last, verdict
+        return None, None
+
+    at, verdict = asyncio.run(story())
+    return at, verdict, said
+
+
+@pytest.mark.story("PRG-10")
+def test_idle_ranks_confirm_a_busy_one_is_given_time() -> None:
+    at, verdict, said = hang(Machine())
+    assert at is not None and at <= 10 * 0.5 + 5
+    assert verdict is not None and "all 2 ranks are idle" in verdict.text
+    assert said == []
+    later, verdict, said = hang(Machine(cores=1.0))
+    assert later is not None and 2 * FLOOR <= later <= 2 * FLOOR + 2
+    assert len(said) == 1
+    assert "rank 0 is busy: 100% of a core" in said[0]
+    assert "more time" in said[0]
+
+
+def test_a_stopped_rank_has_its_own_word() -> None:
+    at, verdict, _ = hang(Machine(state="T"))
+    assert at is not None and at <= 10 * 0.5 + 5
+    assert verdict is not None and (verdict.kind, "stopped by a signal" in verdict.text) == ("stopped", True)
+
+
+@pytest.mark.parametrize("machine", [object(), Machine(broken=True)])
+def test_without_signals_silence_has_to_last(machine: object) -> None:
+    at, _, said = hang(machine)
+    assert at is not None and FLOOR <= at <= FLOOR + 2
+    assert len(said) == 1
+    assert "Perhaps a hang" in said[0]
+
+
+def test_nobody_is_asked_while_training_advances() -> None:
+    machine = Machine()
+    hang(machine, until=2)
+    assert machine.asked == 0
