@@ -86,4 +86,5 @@ def progress_line(sight: Sight) -> str:
     total = f" of {progress.total:,}" if progress.total else ""
     loss = f", loss {progress.loss:.4g}" if progress.loss is not None else ""
     saved = f", newest checkpoint {progress.checkpoint:,}" if progress.checkpoint is not None else ""
-    return f"Step {progress.step:,}{total}{loss}{saved}."
+    slow = f" Steps take {sight.slowdown:.1f} times as long as at first." if sight.slowdown is not None else ""
+    return f"Step {progress.step:,}{total}{loss}{saved}.{slow}"

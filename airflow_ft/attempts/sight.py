@@ -130,6 +130,11 @@ class Sight:
         """Whether half of the silence that is allowed has passed: time to look more closely."""
         return self._hang.silence > self._hang.threshold() / 2
 
+    @property
+    def slowdown(self) -> float | None:
+        """How many times as long as at first a step takes, if that is worth a word."""
+        return self._hang.slowdown
+
     def run(self) -> Run:
         """Return what the current generation has achieved."""
         now, progress = self._now(), self.progress

@@ -152,6 +152,11 @@ class HangDetector:
         """The silence so far, on the clock that runs."""
         return self._in_phase
 
+    @property
+    def slowdown(self) -> float | None:
+        """How many times as long as at first a step takes, if that is worth a word. A notice, never a verdict."""
+        return self._rhythm.slowdown
+
     def threshold(self) -> float:
         """Return the silence that is allowed right now, in seconds."""
         config = self.config

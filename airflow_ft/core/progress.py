@@ -125,7 +125,7 @@ class ProgressReader:
         key = source if writer is None else f"{source}#{writer}"
         sighting = self._read(ranked.text)
         self._memory.lines += 1
-        if sighting.step is not None or sighting.loss is not None:
+        if sighting.step is not None or sighting.loss is not None or sighting.counter is not None:
             self._note_format(line, sighting)
         if not sighting.says_something:
             return False
@@ -197,7 +197,7 @@ class ProgressReader:
         memory.stepped += 1
         if memory.stepped <= ALWAYS or memory.stepped % RARELY == 0:
             name = format_of(line)
-            if sighting.step is not None or name == "Hugging Face Trainer":
+            if sighting.step is not None or sighting.counter is not None or name == "Hugging Face Trainer":
                 memory.formats[name] = memory.formats.get(name, 0) + 1
 
     def _counted(self, seen: Sighting, key: str) -> Sighting:

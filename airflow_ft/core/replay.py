@@ -25,10 +25,10 @@ class Alarm(Record):
 
 
 def ticks(start: float, end: float) -> Iterator[float]:
-    """Yield the moments between two lines in which a watch looks: each second at first, later more rarely."""
+    """Yield the moments between two lines in which a watch looks: twice a second at first, later more rarely."""
     now = start
     while True:
-        now += 1.0 if now - start < 60 else 5.0 if now - start < 300 else 15.0
+        now += 0.5 if now - start < 60 else 5.0 if now - start < 300 else 15.0
         if now >= end:
             return
         yield now
@@ -40,7 +40,7 @@ def alarms(detector: HangDetector, observed: Iterable[Observed]) -> list[Alarm]:
     before: float | None = None
     incident = detector.to_state().get("incident", 0)
     for at, step, phase in observed:
-        if before is not None and at - before > 1.0:
+        if before is not None and at - before > 0.5:
             for now in ticks(before, at):
                 verdict = detector.check(now)
                 if verdict is not None and verdict.incident != incident:

@@ -41,6 +41,7 @@ SHARE = 4  # a quarter of the ceiling is given where little is known: the first 
 FEW_MULTIPLE = 6.0
 SAMPLED_EVERY = 8
 OUTLIERS = 2
+SLOWER = 1.5  # a step that takes so many times as long is told; below it is weather
 
 
 class RhythmState(Record):
@@ -54,6 +55,7 @@ class RhythmState(Record):
     pauses: tuple[tuple[float, int], ...] = ()
     clean: dict[str, int] = Field(default_factory=dict)
     round_pause: float = 0.0
+    early: float = 0.0
 
 
 class Rhythm:
@@ -69,6 +71,7 @@ class Rhythm:
         self._pauses = [tuple(pause) for pause in state.pauses]  # (seconds, the count up to which it is expected)
         self._clean = dict(state.clean)
         self._round_pause = state.round_pause
+        self._early = state.early  # the usual step when the rhythm was first known well
         self._usual: float | None = None
 
     def to_state(self) -> RhythmState:
@@ -82,6 +85,7 @@ class Rhythm:
             pauses=tuple((seconds, until) for seconds, until in self._pauses),
             clean=self._clean,
             round_pause=self._round_pause,
+            early=self._early,
         )
 
     def add(self, seconds: float, before: int, step: int) -> None:
@@ -101,6 +105,8 @@ class Rhythm:
             self._strides.append(step - before)
         if len(self._intervals) > KEPT_INTERVALS:
             del self._intervals[0]
+        if self._count == KEPT_INTERVALS:
+            self._early = _middle(self._intervals)
         if self._count % SAMPLED_EVERY == 0:
             self._sampled.append(seconds)
             if len(self._sampled) > KEPT_INTERVALS:
@@ -115,6 +121,14 @@ class Rhythm:
         if self._usual is None:
             self._usual = max(_middle(self._intervals), _middle(self._sampled))
         return self._usual
+
+    @property
+    def slowdown(self) -> float | None:
+        """How many times as long as at first a step takes, if that is worth a word."""
+        if not self._early or self._count < 2 * KEPT_INTERVALS:
+            return None
+        times = _middle(self._intervals) / self._early
+        return times if times >= SLOWER else None
 
     @property
     def known(self) -> bool:

@@ -121,3 +121,12 @@ def test_what_is_remembered_does_not_grow() -> None:
         if n % 5_000 == 4_999:
             sizes.append(len(str(detector.to_state())))
     assert max(sizes) < 8_000
+
+
+def test_a_run_that_becomes_slower_is_told_and_no_hang() -> None:
+    detector = HangDetector()
+    assert alarms(detector, steps(30, 1, 300, 0.5)) == []
+    assert detector.slowdown is None
+    assert alarms(detector, steps(180, 301, 300, 1.1)) == []
+    assert detector.slowdown == pytest.approx(2.2, abs=0.05)
+    assert HangDetector.from_state(None, detector.to_state()).slowdown == detector.slowdown
