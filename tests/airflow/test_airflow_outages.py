@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from demo.stack import COMPONENTS
 from tests.airflow.harness import Harness, Run, kill
 from tests.airflow.stories import check, kinds
 
@@ -65,6 +66,22 @@ def test_a_killed_api_server_leaves_one_job_for_each_attempt(airflow: Harness) -
     airflow.wait_ended([watched, inside, restarted, *runs.values()])
     for run in (*runs.values(), watched, inside):
         check(airflow, run)
+    check(airflow, restarted, in_place=1, nodes=2)
+
+
+@pytest.mark.story("LIF-01")
+def test_a_rolling_restart_of_all_parts_touches_no_training(airflow: Harness) -> None:
+    """SIGTERM to one component after the other; the dag-processor dies by -9 before that."""
+    deferred = airflow.start("one_node", "--steps 80 --interval 0.5", name="rolling")
+    restarted = airflow.start("two_nodes", f"{IN_PLACE} --steps 60 --interval 0.5", name="rolling-place")
+    airflow.wait_watched(deferred)
+    airflow.stack.kill("dag-processor")
+    with airflow.unguarded("scheduler", "triggerer"):
+        for component in COMPONENTS:
+            airflow.stack.restart(component)
+        airflow.stack.wait_healthy()
+    airflow.wait_ended([deferred, restarted])
+    check(airflow, deferred)
     check(airflow, restarted, in_place=1, nodes=2)
 
 
