@@ -33,6 +33,7 @@ from airflow_ft.core.records import Record, Settings
 from airflow_ft.core.rhythm import SHARE, Rhythm, RhythmState
 
 JUMP_SECONDS = 30.0  # longer between two calls than this, and than ten usual gaps: our clock jumped
+COARSE_SECONDS = 600.0  # jumps up to this may be a watch that looks rarely: its steps did take so long
 KEPT_GAPS = 9
 KEPT_PHASES = 16
 PATIENCE = 4
@@ -82,6 +83,7 @@ class _State(Record):
     silence: float = 0.0  # watched seconds since the last step
     in_phase: float = 0.0  # watched seconds since the phase began
     waited: float = 0.0  # for the first step of this generation
+    skipped: float = 0.0  # seconds since the last step that nobody watched
     longest: dict[str, float] = Field(default_factory=dict)  # of each phase, and of the first step after each
     incident: int = 0
     hung: bool = False
@@ -102,7 +104,7 @@ class HangDetector:
         self._stepped = self._ever_stepped = self._hung = self._finished = False
         self._phase: str | None = None
         self._before: str | None = None
-        self._silence = self._in_phase = self._waited = 0.0
+        self._silence = self._in_phase = self._waited = self._skipped = 0.0
         self._longest: dict[str, float] = {}
         self._incident = 0
         self._rhythm = Rhythm()
@@ -145,7 +147,7 @@ class HangDetector:
         """A new generation begins: start-up again. What was learned about the rhythm stays."""
         self._step = self._phase = self._before = None
         self._stepped = self._hung = self._finished = False
-        self._silence = self._in_phase = 0.0
+        self._silence = self._in_phase = self._skipped = 0.0
 
     @property
     def silence(self) -> float:
@@ -190,6 +192,7 @@ class HangDetector:
             silence=self._silence,
             in_phase=self._in_phase,
             waited=self._waited,
+            skipped=self._skipped,
             longest=self._longest,
             incident=self._incident,
             hung=self._hung,
@@ -226,11 +229,11 @@ class HangDetector:
                 self._last_call = at
             return
         self._last_call = at
+        watched = gap
         if gap > JUMP_SECONDS:
             usual = sorted(self._gaps)[len(self._gaps) // 2] if self._gaps else 0.0
             watched = gap if gap <= 10 * usual else usual
-        else:
-            watched = gap
+        self._skipped += gap - watched
         self._gaps.append(gap)
         if len(self._gaps) > KEPT_GAPS:
             del self._gaps[0]
@@ -244,11 +247,11 @@ class HangDetector:
             self._waited = self._in_phase if begins else 0.0
         elif kind is not None:
             self._learn(kind)
-        elif not self._hung and self._silence > 0:  # 0: read in one go
-            self._rhythm.add(self._silence, self._step or 0, step)
+        elif not self._hung and self._silence > 0 and self._skipped <= COARSE_SECONDS:  # 0: read in one go
+            self._rhythm.add(self._silence + self._skipped, self._step or 0, step)
         self._step, self._phase, self._before = step, phase, None
         self._stepped, self._ever_stepped = begins, self._ever_stepped or begins
-        self._silence = self._in_phase = 0.0
+        self._silence = self._in_phase = self._skipped = 0.0
         self._hung = False
 
     def _change_phase(self, phase: str | None) -> None:

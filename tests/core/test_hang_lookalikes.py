@@ -130,3 +130,21 @@ def test_a_run_that_becomes_slower_is_told_and_no_hang() -> None:
     assert alarms(detector, steps(180, 301, 300, 1.1)) == []
     assert detector.slowdown == pytest.approx(2.2, abs=0.05)
     assert HangDetector.from_state(None, detector.to_state()).slowdown == detector.slowdown
+
+
+@pytest.mark.parametrize("every", [1, 30, 60, 300])
+def test_a_watch_that_looks_rarely_learns_the_same_rhythm(every: int) -> None:
+    detector, found = HangDetector(), []
+    for now in range(0, 90_000, every):
+        detector.observe(now, now // 200, "train")
+        found.append(detector.check(now))
+    assert set(found) == {None}
+    assert detector.threshold() >= 500
+
+
+def test_minutes_in_which_our_machine_slept_are_not_learned() -> None:
+    detector = HangDetector()
+    assert alarms(detector, steps(30, 1, 287, 0.5)) == []
+    before = detector.threshold()
+    detector.observe(173.5 + 7_200, 288, "train")
+    assert detector.threshold() == before
