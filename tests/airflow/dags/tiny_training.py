@@ -26,7 +26,7 @@ POLICY = FaultTolerancePolicy.full(
     exclusion=ExclusionSettings(max_share=0.9),
     settle_seconds=0.5,
     grace_seconds=3,
-    hold_seconds=300,  # a triggerer that is killed ten times takes minutes to come back for good
+    hold_seconds=1800,  # a dozen triggerers that die one after the other take minutes on a busy machine
 )
 NO_DNS = "socket.gaierror: [Errno -3] Temporary failure in name resolution"  # a fault that is resubmitted
 BUG = "ValueError: shape mismatch"  # one that stops
