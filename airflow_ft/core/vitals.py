@@ -143,7 +143,8 @@ def _is_busy(was: RankVitals, now: RankVitals, seconds: float) -> bool:
 
 
 def _is_idle(was: RankVitals, now: RankVitals, seconds: float) -> bool:
-    return 0 <= _cores(was, now, seconds) <= IDLE_CPU
+    # Who is ready to run and gets no CPU (a crowded machine) is not idle.
+    return now.state != "R" and 0 <= _cores(was, now, seconds) <= IDLE_CPU
 
 
 def _missing(last: Sample) -> list[int]:

@@ -38,6 +38,7 @@ IDLE = [("S", 10.0, 500), ("S", 10.0, 500)]
         ([("S", 14.0, 500), ("S", 10.0, 500)], "contradicts", ""),  # compiles, or spins
         ([("D", 10.1, 90_000_000), ("S", 10.0, 500)], "contradicts", ""),  # saves
         ([("S", 10.5, 500), ("S", 10.0, 500)], "unknown", ""),  # neither idle nor busy
+        ([("R", 10.1, 500), ("S", 10.0, 500)], "unknown", ""),  # ready to run, but the machine is crowded
         ([("T", 10.0, 500), ("S", 10.0, 500)], "confirms", "stopped"),
         ([("T", 10.0, 500), ("R", 15.0, 500)], "confirms", "stopped"),  # the others spin in a collective
     ],
