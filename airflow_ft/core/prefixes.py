@@ -44,6 +44,7 @@ class Who(NamedTuple):
 
 
 SAMPLE = 400
+_CLOCK_HEADS = "[0123456789"
 _CLOCK = re.compile(
     r"(?:kern +:\w+ +: )?(?:"
     r"\[? ?\d{4}-\d\d-\d\d[T _-]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?"
@@ -106,7 +107,7 @@ def _one_round(
     text: str, node: str | None, rank: int | None, local: int | None
 ) -> tuple[str, str | None, int | None, int | None]:
     head = text[:1]
-    if head and head not in "abcdefghijklmnopqrstuvwxyz" and (clock := _CLOCK.match(text)) is not None:
+    if (head in _CLOCK_HEADS or text.startswith("kern")) and head and (clock := _CLOCK.match(text)) is not None:
         text = text[clock.end() :]
     elif (syslog := _SYSLOG_CLOCK.match(text)) is not None:
         text, node = text[syslog.end() :], node or syslog["node"]
