@@ -17,8 +17,7 @@ GONE_SECONDS = 60.0  # LIF-01
 LONG = "--steps 4000"  # nearly a quarter of an hour
 STOPS = ("failed", "success", "deleted")
 WORKING = ("start.before_submit", "start.after_submit")
-# A task that only trains for long, until a clear: the second time the conf is the same, but it has come far.
-UNTIL_CLEARED = "--steps 60 --every 1"
+UNTIL_CLEARED = "--endless"  # only the first attempt is
 
 
 def stop(airflow: Harness, run: Run, how: str) -> None:
@@ -139,7 +138,7 @@ def test_a_task_that_has_ended_and_is_cleared_begins_a_new_segment(airflow: Harn
     """A succeeded one really runs again; a failed one gets fresh budgets, and keeps its exclusions."""
     done = airflow.start("one_node", "--steps 2", name="done")
     failed = airflow.start("one_node", "--steps 5 --crash-at 2 --say 'ValueError: shape mismatch'", name="failed")
-    excluding = airflow.start("one_node", "--steps 100 --every 1", name="excluding")
+    excluding = airflow.start("one_node", UNTIL_CLEARED, name="excluding")
     airflow.wait_deferred_and_running(excluding)
     (node,) = airflow.jobs(excluding)[0].nodes
     inventory.lose_node(str(airflow.root), "default", node)

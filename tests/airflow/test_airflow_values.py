@@ -54,7 +54,7 @@ def test_a_secret_of_the_job_is_nowhere_to_be_found(airflow: Harness) -> None:
     stopped = airflow.start("with_a_token", f"{printed} --times 9", name="token-stopped")
     hung = airflow.start("with_a_token", "--hang-at 3", name="token-hung")
     fine = airflow.start("with_a_token", "--steps 30", name="token-fine")
-    deferred = airflow.start("with_a_token", "--steps 400", name="token-deferred")
+    deferred = airflow.start("with_a_token", "--endless", name="token-deferred")
     airflow.wait_deferred_and_running(deferred)
     database = airflow.folder / "home" / "airflow.db"
     assert not holders([*database.parent.glob(f"{database.name}*")]), "in the arguments of a trigger"

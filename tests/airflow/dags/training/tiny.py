@@ -25,9 +25,11 @@ parser.add_argument("--say64", default="", help="bytes printed before the failur
 parser.add_argument("--say-variable", default="", help="an environment variable whose value is printed")
 parser.add_argument("--hang-at", type=int)
 parser.add_argument("--ignore-term", action="store_true")
+parser.add_argument("--endless", action="store_true", help="the first attempt never ends by itself")
 args = parser.parse_args()
 
 CHAIN, RANK = os.environ["FT_CHAIN_ID"], int(os.environ["FT_NODE_RANK"])
+ENDLESS = args.endless and os.environ["FT_ATTEMPT"] == "0"
 NODES, GENERATION = int(os.environ["FT_NNODES"]), int(os.environ["FT_GENERATION"])
 FOLDER = os.environ["TRAINING_STORY"]
 
@@ -107,14 +109,14 @@ try:
     print(f"resumed from checkpoint step {step} ({checkpoint})", flush=True)
 except (OSError, ValueError):
     print("no checkpoint, starting from scratch", flush=True)
-while step < args.steps:
+while step < args.steps or ENDLESS:
     time.sleep(args.interval)
     step += 1
     if args.hang_at == step and RANK == 0 and fails():
         tell("hang")
         while True:
             time.sleep(0.2)
-    print(f"step {step}/{args.steps} loss {1.0 / step:.4f}", flush=True)
+    print(f"step {step}/{10**6 if ENDLESS else args.steps} loss {1.0 / step:.4f}", flush=True)
     if args.crash_at == step and RANK == 0 and fails():
         fail(step)
     if step % args.every == 0:
