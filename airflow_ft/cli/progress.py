@@ -2,8 +2,8 @@
 
 For people: the format, the phases, the step times as a small plot and each moment of an alarm, so that settings can
 be tried on old logs. ``--json`` prints a list with an object a file. ``--cut S`` takes the log to fall silent S
-seconds after its first line, and says how long after that the alarm comes. Times are the log's own (``core.logclocks``);
-a log that tells no times can have no alarms.
+seconds after its first line, and says how long after that the alarm comes. Times are the log's own
+(``core.logclocks``); a log that tells no times can have no alarms.
 """
 
 from __future__ import annotations
