@@ -175,3 +175,12 @@ def start(archive: Path, tmp_path: Path) -> Iterator[AgentStarter]:
             continue
     for process in starter.processes:
         process.wait(DEADLINE)
+
+
+def signal_masks(text: str) -> dict[str, int]:
+    """The signals 1 to 31 that a process said are blocked and ignored (its /proc/self/status in ``text``).
+
+    32 and 33 are left out: they are glibc's own, no program can change them, and make leaves them ignored.
+    """
+    found = re.findall(r"(Sig(?:Blk|Ign)):\t([0-9a-f]{16})", text)
+    return {name: int(mask, 16) & ((1 << 31) - 1) for name, mask in found}
