@@ -51,7 +51,7 @@ def test_a_task_that_is_killed_while_it_records_a_fault_is_charged_once(airflow:
 
 
 @pytest.mark.airflow
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1200)  # twelve triggerers are started one after the other: 3 minutes on a quiet machine
 def test_a_triggerer_that_is_killed_anywhere_acts_once(airflow: Harness) -> None:
     """kill -9 of the triggerer at every point of a watch: its successor finds the decision, and takes none anew.
 
@@ -59,7 +59,7 @@ def test_a_triggerer_that_is_killed_anywhere_acts_once(airflow: Harness) -> None
     """
     in_place = {(point, False): run_with(airflow, point, False) for point in crash_points.TRIGGER}
     stopped = {(point, True): run_with(airflow, point, True) for point in crash_points.STOP}
-    airflow.wait_ended([*in_place.values(), *stopped.values()], 500)
+    airflow.wait_ended([*in_place.values(), *stopped.values()], 900)
     # A triggerer that dies for one run may do so in the middle of another one's step: that one again, alone.
     for runs in (in_place, stopped):
         for (point, stops), run in list(runs.items()):

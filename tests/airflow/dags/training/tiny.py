@@ -86,12 +86,14 @@ def fail(step):
     end(args.code, step)
 
 
-def together():
-    """Like a collective: nobody ends before all have come so far."""
+def together(step):
+    """Like a collective: nobody goes on before all have come so far."""
+    if NODES == 1:
+        return
     run = os.path.join(FOLDER, f"{os.environ['FT_JOB']}.{GENERATION}")
-    open(f"{run}.{RANK}.done", "w").close()
-    while not all(os.path.exists(f"{run}.{rank}.done") for rank in range(NODES)):
-        time.sleep(0.05)
+    open(f"{run}.{RANK}.{step}", "w").close()
+    while not all(os.path.exists(f"{run}.{rank}.{step}") for rank in range(NODES)):
+        time.sleep(0.02)
 
 
 signal.signal(signal.SIGTERM, term)
@@ -102,7 +104,7 @@ except OSError:
     tell("double")
 tell("start", resume_from=os.environ.get("FT_RESUME_FROM", ""))
 
-step, checkpoint = 0, path(f".ckpt{RANK}")
+step, checkpoint = 0, path(".ckpt")
 try:
     with open(checkpoint) as saved:
         step = int(saved.read())
@@ -119,10 +121,11 @@ while step < args.steps or ENDLESS:
     print(f"step {step}/{10**6 if ENDLESS else args.steps} loss {1.0 / step:.4f}", flush=True)
     if args.crash_at == step and RANK == 0 and fails():
         fail(step)
-    if step % args.every == 0:
+    if step % args.every == 0 and RANK == 0:
         with open(checkpoint + ".new", "w") as saved:
             saved.write(str(step))
         os.replace(checkpoint + ".new", checkpoint)
         print(f"saved checkpoint step {step} ({checkpoint})", flush=True)
-together()
+    together(step)
+together("end")
 end(0, step)
