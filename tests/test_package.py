@@ -84,4 +84,5 @@ def test_the_plugin_module_imports_nothing_heavy() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, stdin=subprocess.DEVNULL)
     assert done.returncode == 0, done.stderr
     ours = {"airflow_ft", "airflow_ft.plugins", "airflow_ft.plugins.fault_tolerance"}
-    assert set(done.stdout.split("\n")[-2].split()) <= ours
+    airflows = {"airflow.listeners", "airflow._shared.listeners"}  # two small modules for one decorator
+    assert set(done.stdout.split("\n")[-2].split()) <= ours | airflows

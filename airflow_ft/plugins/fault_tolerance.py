@@ -1,10 +1,15 @@
-"""The plugin's entry point: a small web application that is built when the first request comes."""
+"""The plugin's entry point: a web application that is built when the first request comes, and a listener.
+
+The listener closes a gap of deferral: a person who ends a task in the second between its deferral and the start of its
+trigger, or while no triggerer runs, is heard by nobody else (a trigger that never started gets no ``on_kill``).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
 
@@ -30,8 +35,31 @@ def _build() -> Any:
     return build_app()
 
 
+class EndedTaskListener:
+    """Sees to it that nothing of a task goes on running that was ended outside of its own process."""
+
+    @hookimpl
+    def on_task_instance_failed(self, previous_state: Any, task_instance: Any, error: Any) -> None:
+        """A task failed: marked by a person, or given up by the scheduler."""
+        _ended(task_instance)
+
+    @hookimpl
+    def on_task_instance_success(self, previous_state: Any, task_instance: Any) -> None:
+        """A task succeeded: marked by a person."""
+        _ended(task_instance)
+
+
+def _ended(task_instance: Any) -> None:
+    # In the task's own process it is no row of the database, and the task itself has seen to its job.
+    if type(task_instance).__module__ == "airflow.models.taskinstance":
+        from airflow_ft.plugins.ended_tasks import stop_later
+
+        stop_later(task_instance)
+
+
 class FaultTolerancePlugin(AirflowPlugin):
     """Pages about retry chains."""
 
     name = "airflow_ft"
     fastapi_apps = [{"app": LazyApp(_build), "url_prefix": "/fault-tolerance", "name": "Fault tolerance"}]  # noqa: RUF012
+    listeners = [EndedTaskListener()]  # noqa: RUF012

@@ -54,24 +54,39 @@ def test_a_deferred_task_that_a_person_ends_takes_its_training_along(airflow: Ha
         assert [job.attempt for job in airflow.jobs(run)] == [0], "nothing was submitted again"
 
 
+@pytest.mark.story("LIF-01")
+def test_a_task_that_is_ended_before_its_trigger_runs_takes_its_training_along(airflow: Harness) -> None:
+    """Without a triggerer no trigger hears of it: the api-server that ended the task sees to its job."""
+    with airflow.unguarded("triggerer"):
+        runs = {how: airflow.start("one_node", LONG, name=f"unheard-{how}") for how in ("failed", "success")}
+        for run in runs.values():
+            airflow.wait_watched(run)
+        airflow.stack.kill("triggerer")
+        for how, run in runs.items():
+            stop(airflow, run, how)
+        wait_gone(airflow, runs)
+
+
 @pytest.mark.story("LIF-09")
-def test_a_task_that_is_ended_while_nobody_watches_is_found_by_reap(airflow: Harness) -> None:
-    """Without a triggerer nothing hears of it: ``airflow ft reap`` shows the job, and stops it with --yes."""
+def test_a_task_that_is_ended_while_nobody_is_there_is_found_by_reap(airflow: Harness) -> None:
+    """Triggerer and api-server die with it: ``airflow ft reap`` shows the job, and stops it with --yes."""
     run = airflow.start("one_node", LONG, name="unwatched")
-    beside = airflow.start("one_node", "--steps 150", name="beside")
+    beside = airflow.start("one_node", "--endless", name="beside")
     airflow.wait_watched(run)
     airflow.wait_watched(beside)
-    with airflow.unguarded("triggerer"):
+    with airflow.unguarded("triggerer", "api-server"):
         airflow.stack.kill("triggerer")
         stop(airflow, run, "failed")
+        airflow.stack.kill("api-server")
         (job,) = airflow.jobs(run)
         assert f"{job.name}; run `airflow ft reap`" in airflow.command("ft", "doctor").stdout
         assert f"{job.name}: its task is failed" in airflow.command("ft", "reap").stdout
         assert airflow.processes(run)
         assert "stopped" in airflow.command("ft", "reap", "--yes").stdout
         wait_gone(airflow, {"reap": run})
-    airflow.wait_ended([beside])
-    check(airflow, beside)
+    assert airflow.processes(beside), "a job whose task may go on is never touched"
+    stop(airflow, beside, "failed")
+    wait_gone(airflow, {"beside": beside})
 
 
 @pytest.mark.story("LIF-01")
