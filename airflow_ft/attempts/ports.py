@@ -13,6 +13,9 @@ from airflow_ft.core.progress import Progress
 from airflow_ft.core.records import RECORD_VERSION, Record
 from airflow_ft.core.recovery import Recovery
 
+# The states of Airflow in which a task instance is over: no try of it will see to its job any more.
+TASK_ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
+
 
 class KeyValueStore(Protocol):
     """The chain's home: Airflow's task state store, kept across tries."""

@@ -13,7 +13,7 @@ from airflow_ft.attempts.faults import TrainingFault
 from airflow_ft.attempts.ports import Conclusion
 from airflow_ft.attempts.store import ChainStore
 from airflow_ft.core.chain import Attempt, AttemptState, Chain, ChainEvent, End
-from airflow_ft.core.decisions import Action, Decision
+from airflow_ft.core.decisions import Action
 from airflow_ft.core.story import fault_sentence, outcome_sentence
 
 FAULTS_KEPT = 64
@@ -114,9 +114,3 @@ def replay(chain: Chain) -> bool:
     if chain.decision is not None and chain.decision.action is Action.FAIL:
         raise TrainingFault(chain.decision)
     return False
-
-
-def outcome_of(conclusion: Conclusion) -> Decision | None:
-    """Return the decision that ends the attempt, or ``None`` after a success."""
-    last = conclusion.incidents[-1].decision if conclusion.incidents else None
-    return last if last is not None and last.action.ends_attempt else None

@@ -10,6 +10,7 @@ import asyncio
 from argparse import Namespace
 from collections.abc import Iterator
 
+from airflow_ft.attempts.ports import TASK_ENDED
 from airflow_ft.backends.base import BackendError
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import Chain, JobRef
@@ -17,7 +18,6 @@ from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.views.records import ChainNotFoundError, all_chains, database, read_chain
 
 GRACE_SECONDS = 30.0
-ENDED = frozenset({"success", "failed", "skipped", "removed", "upstream_failed"})
 
 
 def reap(args: Namespace) -> None:
@@ -42,18 +42,17 @@ def owed(session: object) -> Iterator[tuple[JobRef, str]]:
     for chain, task_state in all_chains(session):
         for debt in chain.debts:
             yield debt.ref, f"cancel owed since {debt.since:%Y-%m-%d %H:%M:%S}: {debt.why}"
-        if task_state in ENDED and chain.open is not None:
-            ref = _open_ref(session, chain)
+        if task_state in TASK_ENDED and chain.open is not None:
+            ref = _abandoned_job(session, chain)
             if ref is not None:
                 yield ref, f"its task is {task_state}"
 
 
-def _open_ref(session: object, chain: Chain) -> JobRef | None:
+def _abandoned_job(session: object, chain: Chain) -> JobRef | None:
     try:
-        stored = read_chain(session, chain.dag_id, chain.run_id, chain.task_id, chain.map_index)
+        return read_chain(session, chain.dag_id, chain.run_id, chain.task_id, chain.map_index).abandoned_job
     except (ChainNotFoundError, UnreadableRecordError):
         return None
-    return next((a.ref for a in stored.attempts if a.number == chain.open and not a.fenced), None)
 
 
 def _stopped(ref: JobRef) -> bool:

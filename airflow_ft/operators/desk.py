@@ -11,8 +11,6 @@ from pydantic import JsonValue
 
 from airflow_ft.attempts.ports import TryInfo
 
-# What a task is in after a person has marked it; in every other state some try of it goes on, or begins anew.
-MARKED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
 CLEARED = "restarting"  # a person has cleared it while a worker was at work
 DELETED = "deleted"
 UNKNOWN = "unknown"

@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator, XComArg
 
 from airflow_ft.attempts.crash_points import current_run, reach
 from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
-from airflow_ft.attempts.ports import Conclusion, Started, TryInfo, WatchOrder
+from airflow_ft.attempts.ports import TASK_ENDED, Conclusion, Started, TryInfo, WatchOrder
 from airflow_ft.attempts.record import write_conclusion
 from airflow_ft.attempts.start import Starter
 from airflow_ft.attempts.store import ChainStore
@@ -22,7 +22,7 @@ from airflow_ft.core.chain import Attempt, Chain, End
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.policy_record import write_policy
 from airflow_ft.core.records import UnreadableRecordError
-from airflow_ft.operators.desk import CLEARED, DELETED, MARKED, TaskStateStore, WorkerDesk, task_state
+from airflow_ft.operators.desk import CLEARED, DELETED, TaskStateStore, WorkerDesk, task_state
 from airflow_ft.operators.links import RetryChainLink, TrainingLogLink
 from airflow_ft.operators.retry_policy import FaultToleranceRetryPolicy
 from airflow_ft.operators.settings import RETRIES, TrainingSettingsError, job_from, policy_from, refuse_retries
@@ -240,7 +240,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
         if self._live is None:
             return
         backend, job, name, chain = self._live
-        if state not in (CLEARED, DELETED, *MARKED):
+        if state not in (CLEARED, DELETED, *TASK_ENDED):
             self.log.warning("This process is being ended, the task is not (%s): %s is not touched.", state, name)
             return
         self.log.warning("This task is %s; stopping %s.", state, name)

@@ -14,13 +14,11 @@ from typing import Any
 
 from airflow_ft.backends.base import BackendError
 from airflow_ft.backends.registry import create_backend
-from airflow_ft.core.chain import JobRef
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.views.records import ChainNotFoundError, database, read_chain
 
 LATER_SECONDS = 10.0  # a trigger has seen to it by then
 GRACE_SECONDS = 30.0
-ENDED = frozenset({"success", "failed", "skipped", "removed", "upstream_failed"})
 
 log = logging.getLogger(__name__)
 
@@ -35,7 +33,8 @@ def stop_later(task_instance: Any) -> None:
 def _stop_if_ended(dag_id: str, run_id: str, task_id: str, map_index: int) -> None:
     time.sleep(LATER_SECONDS)
     try:
-        ref = _open_job(dag_id, run_id, task_id, map_index)
+        with database() as session:
+            ref = read_chain(session, dag_id, run_id, task_id, map_index).abandoned_job
         if ref is not None:
             log.warning("%s.%s was ended while its training ran; stopping %s.", dag_id, task_id, ref.name)
             asyncio.run(create_backend(ref.backend).cancel(ref, GRACE_SECONDS))
@@ -43,12 +42,3 @@ def _stop_if_ended(dag_id: str, run_id: str, task_id: str, map_index: int) -> No
         return  # a task of another kind
     except (BackendError, UnreadableRecordError) as error:
         log.warning("The job of %s.%s could not be stopped: %s `airflow ft reap` does it.", dag_id, task_id, error)
-
-
-def _open_job(dag_id: str, run_id: str, task_id: str, map_index: int) -> JobRef | None:
-    """Return the job of a task that has ended and whose chain is still open."""
-    with database() as session:
-        stored = read_chain(session, dag_id, run_id, task_id, map_index)
-    if stored.task_state not in ENDED or stored.chain.open is None:
-        return None
-    return next((a.ref for a in stored.attempts if a.number == stored.chain.open and not a.fenced), None)

@@ -16,6 +16,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from airflow_ft.attempts.ports import TASK_ENDED
 from airflow_ft.core.chain import Attempt, Incident
 from airflow_ft.core.progress import Progress
 from airflow_ft.core.story import action_words, duration_words, recovery_words, state_word
@@ -125,7 +126,7 @@ def headline(stored: StoredChain) -> tuple[str, str]:
     """Return the state and one sentence."""
     chain = stored.chain
     state = state_word(chain, stored.live_recovery)
-    if chain.open is not None and stored.task_state in ("failed", "success", "removed", "upstream_failed", "skipped"):
+    if chain.open is not None and stored.task_state in TASK_ENDED:
         state = "failed" if stored.task_state != "success" else "succeeded"
     left = max(0, chain.max_restarts - chain.ledger.restarts)
     budget = f"restarts {chain.ledger.restarts}/{chain.max_restarts} (left {left})"

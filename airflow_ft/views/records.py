@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_ft.attempts.conclude import INCIDENTS_KEY, ORDER_KEY
+from airflow_ft.attempts.ports import TASK_ENDED
 from airflow_ft.attempts.reports import PROGRESS_KEY
 from airflow_ft.attempts.store import CHAIN_KEY
-from airflow_ft.core.chain import Attempt, Chain, Incident
+from airflow_ft.core.chain import Attempt, Chain, Incident, JobRef
 from airflow_ft.core.progress import Progress
 from airflow_ft.core.records import UnreadableRecordError
 
@@ -31,6 +32,13 @@ class StoredChain:
     live_nodes: tuple[str, ...] = ()  # where the open attempt runs: its record has its nodes only when it has ended
     task_state: str | None = None
     unreadable: tuple[str, ...] = ()
+
+    @property
+    def abandoned_job(self) -> JobRef | None:
+        """The job of a task that has ended although its chain is open: nobody answers for it."""
+        if self.task_state not in TASK_ENDED or self.chain.open is None:
+            return None
+        return next((a.ref for a in self.attempts if a.number == self.chain.open and not a.fenced), None)
 
 
 class ChainNotFoundError(LookupError):
