@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import datetime, timezone
 from itertools import pairwise
 from statistics import quantiles
@@ -90,7 +91,17 @@ async def _ticks(busy: list[float]) -> None:
         busy.append(time.thread_time() - before)
 
 
+@pytest.fixture
+def _own_garbage_only() -> Iterator[None]:
+    """Keep what other tests left in memory out of the measurement: one collection of it all takes 0.3 s and more."""
+    gc.collect()
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
+
 @pytest.mark.story("LIF-12")
+@pytest.mark.usefixtures("_own_garbage_only")
 def test_one_broken_watch_among_two_hundred_breaks_only_itself() -> None:
     """A backend that hangs, one that answers nonsense and 50 MB of log delay nobody else."""
     places = Places()
@@ -111,4 +122,5 @@ def test_one_broken_watch_among_two_hundred_breaks_only_itself() -> None:
     between = [later - earlier for looks in healthy for earlier, later in pairwise(looks)]
     assert min(len(looks) for looks in healthy) >= 2
     assert quantiles(between, n=100)[98] < 5.0 + Places.poll_seconds  # measured: 0.8 s with the machine to itself
+    # Measured: 0.03 s. A megabyte of a log at a time is what a watch may read before others get their turn.
     assert max(busy) < 0.2
