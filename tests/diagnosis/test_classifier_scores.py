@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from airflow_ft.diagnosis.signature_files import load_rules
-from benchmarks.classifier import SHARED, read_corpus, score, summary, torch_logs
+from benchmarks.classifier_scores import SHARED, read_corpus, score, summary, torch_logs
 from tests.shared_inputs import shared
 
 
