@@ -16,11 +16,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from airflow_ft.attempts.ports import TASK_ENDED
-from airflow_ft.core.chain import Attempt, Incident
 from airflow_ft.core.progress import Progress
-from airflow_ft.core.story import action_words, duration_words, recovery_words, state_word
+from airflow_ft.core.story import action_words, duration_words, recovery_words
 from airflow_ft.views.records import StoredChain
+from airflow_ft.views.runs import Run, runs
 
 TABLE_WIDTH = 120  # below it the texts would be torn into columns of a word
 
@@ -52,58 +51,29 @@ class Row:
 
 def rows(stored: StoredChain) -> list[Row]:
     """Return the chain's rows, the oldest first."""
-    made: list[Row] = []
-    for position, attempt in enumerate(stored.attempts):
-        following = stored.attempts[position + 1] if position + 1 < len(stored.attempts) else None
-        incidents = list(attempt.incidents)
-        if attempt.number == stored.chain.open:
-            known = {incident.generation for incident in incidents}
-            incidents += [incident for incident in stored.live_incidents if incident.generation not in known]
-        made += _rows(attempt, incidents, following, stored)
-    return made
+    return [_row(run, stored) for run in runs(stored)]
 
 
-def _rows(attempt: Attempt, incidents: list[Incident], following: Attempt | None, stored: StoredChain) -> list[Row]:
-    made, started = [], attempt.created_at
-    for incident in incidents:
-        last = incident is incidents[-1] and incident.decision.action.ends_attempt
-        recovery = (following.recovery if following else None) if last else incident.recovery
-        made.append(
-            Row(
-                number=_number(attempt, incident.generation),
-                started=started,
-                ran=incident.detected_at - started,
-                steps=_steps(incident.progress),
-                nodes=_nodes(attempt, stored),
-                fault=incident.diagnosis.disruption or incident.diagnosis.fault_class.value,
-                fault_text=incident.diagnosis.text,
-                done=action_words(incident.decision),
-                outcome=recovery_words(recovery) or _end(attempt, last),
-            )
-        )
-        started = incident.ordered_at or incident.detected_at
-    if not incidents or not incidents[-1].decision.action.ends_attempt:
-        running = attempt.number == stored.chain.open
-        generation = incidents[-1].decision.generation if incidents else 0
-        outcome = attempt.outcome.end.value.replace("_", " ") if attempt.outcome else "running"
-        made.append(
-            Row(
-                number=_number(attempt, generation),
-                started=started,
-                ran=attempt.ended_at - started if attempt.ended_at else None,
-                steps=_steps(stored.live if running else attempt.progress),
-                nodes=_nodes(attempt, stored),
-                fault="",
-                fault_text=attempt.outcome.text if attempt.outcome else "",
-                done="",
-                outcome=outcome,
-            )
-        )
-    return made
-
-
-def _number(attempt: Attempt, generation: int) -> str:
-    return f"{attempt.number}" if generation == 0 else f"{attempt.number} / {generation}"
+def _row(run: Run, stored: StoredChain) -> Row:
+    incident, attempt = run.incident, run.attempt
+    ended = attempt.outcome.end.value.replace("_", " ") if attempt.outcome else ""
+    if incident is None:
+        outcome = ended or ("running" if attempt.number == stored.chain.open else "")
+        fault_text = attempt.outcome.text if attempt.outcome else ""
+    else:
+        outcome = recovery_words(run.recovery) or (ended if incident.decision.action.ends_attempt else "")
+        fault_text = incident.diagnosis.text
+    return Row(
+        number=run.label,
+        started=run.started,
+        ran=run.ended - run.started if run.ended else None,
+        steps=_steps(run.progress),
+        nodes=_nodes(run),
+        fault=(incident.diagnosis.disruption or incident.diagnosis.fault_class.value) if incident else "",
+        fault_text=fault_text,
+        done=action_words(incident.decision) if incident else "",
+        outcome=outcome,
+    )
 
 
 def _steps(progress: Progress | None) -> str:
@@ -112,22 +82,16 @@ def _steps(progress: Progress | None) -> str:
     return f"{progress.first_step if progress.first_step is not None else '?'} → {progress.step}"
 
 
-def _nodes(attempt: Attempt, stored: StoredChain) -> str:
-    nodes = stored.live_nodes if attempt.number == stored.chain.open and stored.live_nodes else attempt.nodes
-    without = f" without {', '.join(attempt.excluded_nodes)}" if attempt.excluded_nodes else ""
-    return f"{', '.join(nodes[:8]) or '–'}{' …' if len(nodes) > 8 else ''}{without}"
-
-
-def _end(attempt: Attempt, last: bool) -> str:
-    return attempt.outcome.end.value.replace("_", " ") if last and attempt.outcome else ""
+def _nodes(run: Run) -> str:
+    out = run.attempt.excluded_nodes
+    without = f" without {', '.join(out)}" if out else ""
+    return f"{', '.join(run.nodes[:8]) or '–'}{' …' if len(run.nodes) > 8 else ''}{without}"
 
 
 def headline(stored: StoredChain) -> tuple[str, str]:
     """Return the state and one sentence."""
     chain = stored.chain
-    state = state_word(chain, stored.live_recovery)
-    if chain.open is not None and stored.task_state in TASK_ENDED:
-        state = "failed" if stored.task_state != "success" else "succeeded"
+    state = stored.state
     left = max(0, chain.max_restarts - chain.ledger.restarts)
     budget = f"restarts {chain.ledger.restarts}/{chain.max_restarts} (left {left})"
     reason = ""

@@ -15,6 +15,7 @@ from airflow_ft.attempts.store import CHAIN_KEY
 from airflow_ft.core.chain import Attempt, Chain, Incident, JobRef
 from airflow_ft.core.progress import Progress
 from airflow_ft.core.records import UnreadableRecordError
+from airflow_ft.core.story import state_word
 
 EXTERNAL_REFERENCE = "__airflow_state_ref__"
 
@@ -34,9 +35,27 @@ class StoredChain:
     unreadable: tuple[str, ...] = ()
 
     @property
+    def task_ended(self) -> bool:
+        """Whether Airflow has ended the task: nobody watches it any more, whatever the chain says."""
+        return self.task_state in TASK_ENDED
+
+    @property
+    def state(self) -> str:
+        """The badge: ``core.story.state_word``, unless a person ended the task while an attempt was open."""
+        if self.chain.open is not None and self.task_ended:
+            return "succeeded" if self.task_state == "success" else "failed"
+        state = state_word(self.chain, self.live_recovery)
+        return "failed" if self.task_ended and state in ("recovering", "starting") else state
+
+    @property
+    def live_now(self) -> bool:
+        """Whether the story goes on by itself."""
+        return self.state in ("starting", "running", "recovering", "recovered")
+
+    @property
     def abandoned_job(self) -> JobRef | None:
         """The job of a task that has ended although its chain is open: nobody answers for it."""
-        if self.task_state not in TASK_ENDED or self.chain.open is None:
+        if not self.task_ended or self.chain.open is None:
             return None
         return next((a.ref for a in self.attempts if a.number == self.chain.open and not a.fenced), None)
 
