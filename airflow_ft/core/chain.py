@@ -76,6 +76,7 @@ class PastFault(Record):
     gained: bool | None = None  # whether the run gained a step beyond the chain's highest; None: not known
     lasted: bool = False  # whether the run made progress that lasts: consecutive counts began anew with it
     charged: str = ""  # what the decision cost; a "disruption" is nobody's fault and counts in no rule
+    rule: str = ""  # the user's rule that was followed
 
 
 class Incident(Record):
@@ -185,6 +186,7 @@ class Chain(Record):
     concluded: End | None = None  # how the last attempt ended, when none is open
     decision: Decision | None = None  # what was decided then; every try replays it first
     max_restarts: int = 0
+    grace_seconds: float = 30.0  # what its jobs get between TERM and KILL, also from those who know only the chain
     ledger: Ledger = Ledger()
     excluded_nodes: tuple[str, ...] = ()
     faults: tuple[PastFault, ...] = ()  # of this segment, the newest last, at most 64

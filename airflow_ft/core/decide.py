@@ -7,6 +7,8 @@ row says which verdict its rule wants to see:
 - NONE: no rule has spoken yet;
 - STOP: a stop that the user may override. Only ``unconditional`` does, so it can never count a restart that another
   rule would have made;
+- ANY: the ``switches`` (act, notify, ask) look at every verdict but those that nobody has a choice about;
+- RESTART: training would run again, on whatever budget;
 - CHARGED: something that the budget ``max_restarts`` has to pay for.
 
 Every rule that was looked at is in ``Decision.considered``, with what it said. The ladder (``ladder``) is one of the
@@ -16,18 +18,20 @@ rules; each of its rungs is in there, too. Doubt restarts, certainty stops.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
 
 from airflow_ft.core import wording
 from airflow_ft.core.chain import PastFault
 from airflow_ft.core.decisions import Action, Considered, Decision
-from airflow_ft.core.exclusions import Exclusion, exclude
 from airflow_ft.core.faults import FaultClass, Trust
-from airflow_ft.core.ladder import CONDITIONS, Rung
+from airflow_ft.core.following_rules import follow
 from airflow_ft.core.policy import FaultTolerancePolicy
-from airflow_ft.core.situation import HOLDS, Case, Situation
+from airflow_ft.core.rungs import climb
+from airflow_ft.core.situation import Case, Situation
+from airflow_ft.core.switches import basic_verdict, switched
+from airflow_ft.core.verdicts import Verdict, decision_of
 
 __all__ = ["RULES", "Situation", "decide", "past_fault"]
 
@@ -38,27 +42,6 @@ BLAMED_NODES = 3
 SAME_INCIDENT_SECONDS = 900.0
 # A record of a fault keeps so many of its suspects (DESIGN §3: at most 16 node reports).
 MAX_PAST_NODES = 16
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What one rule wants. ``text`` is the reason without the budget, ``targets`` are the nodes to exclude."""
-
-    action: Action
-    text: str
-    charged: str = ""
-    level: str = "job"
-    targets: tuple[str, ...] = ()
-    kept: tuple[str, ...] = ()  # suspects that a rung wanted out and the cap forbade
-    waits: int = 0  # how many times the backoff has grown
-    final: bool = True  # a stop that isn't final may be overridden by ``unconditional``
-    lifts: bool = False  # all exclusions are lifted
-    rungs: tuple[Considered, ...] = ()
-
-    @property
-    def paid(self) -> bool:
-        """Whether ``max_restarts`` has to have something left: for itself, or for the restart after a bisect."""
-        return self.charged in ("restart", "unconditional") or self.action is Action.BISECT
 
 
 def decide(policy: FaultTolerancePolicy, situation: Situation, now: datetime) -> Decision:
@@ -78,7 +61,7 @@ def decide(policy: FaultTolerancePolicy, situation: Situation, now: datetime) ->
         verdict = answer
         considered += [*answer.rungs, Considered(rule=rule.name, applied=True, why=answer.action.value)]
     assert verdict is not None  # the ladder always answers
-    return _decision(case, verdict, tuple(considered))
+    return decision_of(case, verdict, tuple(considered))
 
 
 def past_fault(situation: Situation, decision: Decision) -> PastFault:
@@ -92,43 +75,8 @@ def past_fault(situation: Situation, decision: Decision) -> PastFault:
         gained=run.gained(before.highest_step),
         lasted=before.lasting(run),
         charged=decision.charged,
+        rule=decision.rule,
     )
-
-
-def _decision(case: Case, verdict: Verdict, considered: tuple[Considered, ...]) -> Decision:
-    exclusion = _exclusion(case, verdict)
-    ledger = case.ledger.charge(verdict.charged, case.now)
-    kept = dict.fromkeys((*verdict.kept, *exclusion.kept))
-    sentences = (
-        wording.sentence(verdict.text),
-        wording.cost(verdict.charged, ledger, case.policy),
-        wording.kept(tuple(kept), bool(case.situation.pool_nodes)),
-    )
-    in_place = verdict.action is Action.RESTART_IN_PLACE
-    return Decision(
-        action=verdict.action,
-        reason=" ".join(sentence for sentence in sentences if sentence),
-        level=verdict.level,
-        generation=case.situation.generation + 1 if in_place else 0,
-        excluded_nodes=exclusion.excluded,
-        delay=case.policy.backoff.delay(verdict.waits),
-        charged=verdict.charged,
-        considered=considered,
-        ledger=ledger,
-    )
-
-
-def _exclusion(case: Case, verdict: Verdict) -> Exclusion:
-    earlier = case.situation.excluded_nodes
-    if verdict.lifts:
-        return Exclusion(())
-    if verdict.action in (Action.RESUBMIT, Action.RESUBMIT_EXCLUDING):
-        return _capped(case, verdict.targets, earlier)
-    return Exclusion(earlier)
-
-
-def _capped(case: Case, targets: tuple[str, ...], earlier: tuple[str, ...]) -> Exclusion:
-    return exclude(case.policy.exclusion, targets, earlier, case.pool, case.situation.nodes_needed)
 
 
 # --- the rules -----------------------------------------------------------------------------------------------------
@@ -138,7 +86,8 @@ def _capped(case: Case, targets: tuple[str, ...], earlier: tuple[str, ...]) -> E
 def _off(case: Case, _: Verdict | None) -> Verdict | str:
     if case.policy.enabled:
         return "fault tolerance is on"
-    return Verdict(Action.FAIL, f"Fault tolerance is off; stopping: {wording.clip(case.diagnosis.text)}")
+    text = f"Fault tolerance is off; stopping: {wording.clip(case.diagnosis.text)}"
+    return Verdict(Action.FAIL, text, switched=False)
 
 
 def _disruption(case: Case, _: Verdict | None) -> Verdict | str:
@@ -146,16 +95,17 @@ def _disruption(case: Case, _: Verdict | None) -> Verdict | str:
     if not what:
         return "nobody planned this end"
     text = f"A disruption, nobody's fault ({wording.clip(what)}); resubmitting"
-    return Verdict(Action.RESUBMIT, text, "disruption", waits=case.ledger.disruptions)
+    return Verdict(Action.RESUBMIT, text, "disruption", waits=case.ledger.disruptions, switched=False)
 
 
 def _basic(case: Case, _: Verdict | None) -> Verdict | str:
     if case.policy.mode != "basic":
         return f"the mode is {case.policy.mode}"
-    text = f"{wording.what(case)}; resubmitting, as basic mode always does"
-    if any(fault.cause == case.cause for fault in case.faults):
-        text += ". The same cause as before: running again may not help"
-    return Verdict(Action.RESUBMIT, text, "restart", waits=case.restarts_in_a_row())
+    return basic_verdict(case, "as basic mode always does")
+
+
+def _user_rules(case: Case, _: Verdict | None) -> Verdict | str:
+    return follow(case)
 
 
 def _same_incident(case: Case, _: Verdict | None) -> Verdict | str:
@@ -171,7 +121,7 @@ def _same_incident(case: Case, _: Verdict | None) -> Verdict | str:
     text = f"{wording.what(case)}; the same incident as before, not charged again, resubmitting"
     excluding = bool(case.suspects) and case.can(Action.RESUBMIT_EXCLUDING)
     action = Action.RESUBMIT_EXCLUDING if excluding else Action.RESUBMIT
-    return Verdict(action, text, targets=case.suspects if excluding else ())
+    return Verdict(action, text, targets=case.suspects if excluding else (), blames=False)
 
 
 def _three_nodes(case: Case, _: Verdict | None) -> Verdict | str:
@@ -207,24 +157,7 @@ def _deterministic(case: Case, _: Verdict | None) -> Verdict | str:
 
 
 def _ladder(case: Case, _: Verdict | None) -> Verdict | str:
-    rungs = case.policy.rungs(case.ladder_class)
-    looked: list[Considered] = []
-    kept: tuple[str, ...] = ()
-    for number, rung in enumerate(rungs, start=1):
-        name = f"{case.ladder_class.value} {number}: {rung.action.value}"
-        why_not = _not_applicable(case, rung)
-        if not why_not:
-            why_not = _not_possible(case, rung, rungs[number:])
-            if why_not and rung.action is Action.RESTART_IN_PLACE and not _no_pods(case):
-                looked += [Considered(rule=name, why=why_not), Considered(rule=f"{name}, one pod", applied=True)]
-                return replace(_pod(case), rungs=tuple(looked))
-        if not why_not:
-            looked.append(Considered(rule=name, applied=True))
-            return replace(_take(case, rung), rungs=tuple(looked), kept=kept)
-        looked.append(Considered(rule=name, why=why_not))
-        if why_not == NO_ROOM:
-            kept = _targets(case, rung)
-    return replace(_stop(case), rungs=tuple(looked))
+    return climb(case)
 
 
 def _unconditional(case: Case, verdict: Verdict | None) -> Verdict | str:
@@ -237,14 +170,45 @@ def _unconditional(case: Case, verdict: Verdict | None) -> Verdict | str:
     return Verdict(Action.RESUBMIT, text, "unconditional", waits=case.restarts_in_a_row())
 
 
+def _switches(case: Case, verdict: Verdict | None) -> Verdict | str:
+    assert verdict is not None
+    return "nobody's choice" if not verdict.switched else switched(case, verdict)
+
+
+def _lost_time(case: Case, verdict: Verdict | None) -> Verdict | str:
+    limit, lost = case.policy.max_lost_gpu_hours, case.ledger.lost_gpu_hours
+    if limit is None:
+        return "no limit on lost GPU-hours"
+    if not case.situation.gpus:
+        return "how many GPUs the job has isn't known"
+    if lost < limit:
+        return f"{lost:.1f} of {limit:g} GPU-hours lost"
+    return _limit(case, verdict, f"faults have cost {lost:.1f} of {limit:g} GPU-hours")
+
+
+def _window(case: Case, verdict: Verdict | None) -> Verdict | str:
+    most, seconds = case.policy.max_restarts_in_window, case.policy.restart_window_seconds
+    if most is None:
+        return "no budget in a time window"
+    within = case.ledger.restarts_within(case.now, seconds)
+    if within < most:
+        return f"{within} of {most} restarts in {seconds / 3600:g} h"
+    return _limit(case, verdict, f"{within} restarts in {seconds / 3600:g} h, the limit is {most}")
+
+
 def _budget(case: Case, verdict: Verdict | None) -> Verdict | str:
     if case.left > 0:
         return f"{case.left} of {case.policy.max_restarts} restarts left"
+    return _limit(case, verdict, f"budget used up: {case.used}")
+
+
+def _limit(case: Case, verdict: Verdict | None, why: str) -> Verdict:
     text = (
-        f"{wording.what(case)}; stopping, budget used up: {case.used}. "
-        f"The last fault: {wording.clip(case.diagnosis.text)}{wording.advice(case)}"
+        f"{wording.what(case)}; stopping, {why}. The last fault: {wording.clip(case.diagnosis.text)}"
+        f"{wording.advice(case)}"
     )
-    return Verdict(Action.FAIL, text)
+    shadow = verdict.shadow if verdict is not None else None
+    return Verdict(Action.FAIL, text, switched=False, shadow=shadow)
 
 
 class Wants(Enum):
@@ -252,12 +216,18 @@ class Wants(Enum):
 
     NONE = "none"
     STOP = "stop"
+    ANY = "any"
+    RESTART = "restart"
     CHARGED = "charged"
 
     def sees(self, verdict: Verdict | None) -> bool:
         """Whether ``verdict`` is of that kind."""
         if self is Wants.NONE or verdict is None:
             return self is Wants.NONE and verdict is None
+        if self is Wants.ANY:
+            return True
+        if self is Wants.RESTART:
+            return verdict.action is not Action.FAIL and verdict.charged != "disruption"
         return verdict.paid if self is Wants.CHARGED else verdict.action is Action.FAIL and not verdict.final
 
 
@@ -273,104 +243,15 @@ class Rule:
 RULES = (
     Rule("off", Wants.NONE, _off),
     Rule("disruption", Wants.NONE, _disruption),
+    Rule("your rules", Wants.NONE, _user_rules),
     Rule("basic mode", Wants.NONE, _basic),
     Rule("same incident", Wants.NONE, _same_incident),
     Rule("three nodes blamed", Wants.NONE, _three_nodes),
     Rule("same cause, same step", Wants.NONE, _deterministic),
     Rule("ladder", Wants.NONE, _ladder),
     Rule("unconditional", Wants.STOP, _unconditional),
+    Rule("switches", Wants.ANY, _switches),
+    Rule("lost GPU-hours", Wants.RESTART, _lost_time),
+    Rule("restarts in a window", Wants.CHARGED, _window),
     Rule("budget", Wants.CHARGED, _budget),
 )
-
-
-# --- the ladder's rungs --------------------------------------------------------------------------------------------
-
-NO_ROOM = "the pool is too small to spare a suspect"
-
-
-def _not_applicable(case: Case, rung: Rung) -> str:
-    for condition in rung.when:
-        if not HOLDS[condition](case):
-            return CONDITIONS[condition]
-    span = case.streak if rung.per == "streak" else case.faults
-    taken = sum(fault.action == rung.action.value and fault.cause[0] == case.diagnosis.fault_class for fault in span)
-    if rung.times is not None and taken >= rung.times:
-        return f"done {taken} times {'without lasting progress' if rung.per == 'streak' else 'in this segment'}"
-    return ""
-
-
-def _not_possible(case: Case, rung: Rung, below: tuple[Rung, ...]) -> str:
-    if rung.action is Action.RESTART_IN_PLACE:
-        possible = case.can(Action.RESTART_IN_PLACE)
-        return case.free_limit if possible else "no agent holds the nodes, or the backend can't"
-    if rung.action is Action.RESUBMIT_EXCLUDING:
-        return _not_excludable(case, rung)
-    if rung.action is Action.BISECT:
-        if HOLDS["after_bisect"](case):
-            return "a bisect came right before"  # it is free: without this, an overridden ladder could do it for ever
-        return "" if case.can_bisect else "not available"
-    if rung.action is Action.RESUBMIT:
-        if rung.stands_in and case.hang:
-            return case.free_limit
-        return "the last restart is kept for after the bisect" if _reserved(case, below) else ""
-    return "" if case.can(rung.action) else "not available"
-
-
-def _not_excludable(case: Case, rung: Rung) -> str:
-    if not case.suspects:
-        return "no suspects"
-    if not case.can(Action.RESUBMIT_EXCLUDING):
-        return "the backend can't exclude nodes"
-    targets = _targets(case, rung)
-    return "" if set(targets) & set(_capped(case, targets, ()).excluded) else NO_ROOM
-
-
-def _reserved(case: Case, below: tuple[Rung, ...]) -> bool:
-    if case.left != 1 or case.suspects or not case.can_bisect:
-        return False
-    return any(rung.action is Action.BISECT and not _not_applicable(case, rung) for rung in below)
-
-
-def _no_pods(case: Case) -> str:
-    if not case.situation.replaces_pods:
-        return "the backend can't replace single pods"
-    spent, budget = case.ledger.pod_restarts, case.policy.pod_restarts
-    return "" if spent < budget else f"{spent} of {budget} pod restarts used"
-
-
-def _targets(case: Case, rung: Rung) -> tuple[str, ...]:
-    return case.seen_twice if "seen_twice" in rung.when else case.suspects
-
-
-def _take(case: Case, rung: Rung) -> Verdict:
-    what = wording.what(case)
-    if rung.action is Action.RESTART_IN_PLACE:
-        charged = "hang" if case.hang else "in_place"
-        return Verdict(rung.action, f"{what}; restarting in place", charged, level="process")
-    if rung.action is Action.FAIL:
-        return _stop(case)
-    if rung.action is Action.BISECT:
-        return Verdict(rung.action, f"{what}; searching for the culprit by bisecting the nodes")
-    if rung.action is Action.ASK:
-        return Verdict(rung.action, f"{what}; asking a person: {wording.clip(case.diagnosis.text)}")
-    waits = case.restarts_in_a_row() + rung.backoff
-    if rung.action is Action.RESUBMIT_EXCLUDING:
-        targets = _targets(case, rung)
-        spared = set(_capped(case, targets, ()).excluded)
-        out = tuple(node for node in targets if node in spared)
-        text = f"{wording.suspected(targets)}; resubmitting without {wording.them(out, targets)}"
-        return Verdict(rung.action, text, "restart", targets=targets, waits=waits)
-    charged = "hang" if rung.stands_in and case.hang else "restart"
-    return Verdict(rung.action, f"{what}; resubmitting", charged, waits=waits)
-
-
-def _pod(case: Case) -> Verdict:
-    return Verdict(Action.RESTART_IN_PLACE, f"{wording.what(case)}; replacing the pods that failed", "pod", level="pod")
-
-
-def _stop(case: Case) -> Verdict:
-    again = any(fault.cause[0] == case.diagnosis.fault_class for fault in case.faults)
-    why = "again, after what could be tried" if again else "and running again does not cure that"
-    suspects = f". {wording.suspected(case.suspects)}" if case.suspects else ""
-    text = f"{wording.CLASSES[case.ladder_class]} {why}; stopping: {wording.clip(case.diagnosis.text)}{suspects}"
-    return Verdict(Action.FAIL, text + wording.advice(case), final=False)

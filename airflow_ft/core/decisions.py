@@ -40,11 +40,26 @@ class Considered(Record):
     why: str = ""
 
 
+class Proposal(Record):
+    """What would have been done where a switch says ``notify``, or what a person is asked to approve (``ask``)."""
+
+    action: Action
+    text: str
+    charged: str = ""
+    level: str = "job"
+    excluded_nodes: tuple[str, ...] = ()
+    soft_nodes: tuple[str, ...] = ()
+    delay: float = 0.0
+
+
 class Decision(Record):
     """What to do about one fault.
 
     ``generation`` is the one that a restart in place leads to. ``excluded_nodes`` are *all* nodes that the next attempt
-    avoids. ``delay`` is in seconds. ``ledger`` is the ledger after this decision; ``charged`` names what it cost.
+    avoids, ``soft_nodes`` those that it avoids where others are free. ``shadow`` is what was not done, only told
+    (notify); ``proposed`` what a person is asked about (ask), ``answer`` what the person said. ``rule`` is the user's
+    rule that was followed. ``delay`` is in seconds. ``ledger`` is the ledger after this decision; ``charged`` names
+    what it cost.
     """
 
     action: Action
@@ -56,6 +71,11 @@ class Decision(Record):
     charged: str = ""  # "", "restart", "unconditional", "hang", "in_place", "pod", "disruption"
     considered: tuple[Considered, ...] = ()
     ledger: Ledger = Ledger()
+    soft_nodes: tuple[str, ...] = ()
+    shadow: Proposal | None = None
+    proposed: Proposal | None = None
+    answer: str = ""
+    rule: str = ""
 
     def digest(self) -> str:
         """A short fingerprint. Agents accept an order again only with the same one. How it was found doesn't count."""

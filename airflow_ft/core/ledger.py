@@ -3,7 +3,7 @@
 A pure value. ``charge`` says what one decision costs, ``after_run`` what a run of the training earned back. The maxima
 are not in here: they are the policy's, and a policy may change between two tries.
 
-There are three kinds of counts:
+There are three kinds of counts, and what was learned of nodes (``blames``), which outlives a segment:
 
 - *budgets* (``restarts``, ``pod_restarts``): only grow, for the whole segment of the chain;
 - *consecutive counts* (``unconditional_streak``, ``hang_streak``, ``unprogressed``): begin anew after progress that
@@ -13,6 +13,7 @@ There are three kinds of counts:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 
 from pydantic import AwareDatetime, Field
@@ -28,6 +29,10 @@ HEALTHY_SECONDS = 3600.0
 # 1 kB of the 4 kB that a decision may take in an order to the agents.
 MAX_FREE_KEPT = 32
 MAX_FREE_WINDOW = timedelta(days=1)
+# Times of charged restarts that are kept, for a policy with a budget in a time window.
+MAX_CHARGED_KEPT = 16
+# Nodes whose blame is kept, the repeat offenders before the newest others: 1 kB.
+MAX_BLAMES = 12
 
 CHARGES = ("", "restart", "unconditional", "hang", "in_place", "pod", "disruption")
 
@@ -39,6 +44,7 @@ class Run(Record):
     :param seconds_beyond: seconds of steps beyond the chain's highest step before this run.
     :param new_checkpoint: the newest checkpoint's step that was saved in this run, if newer than the one loaded.
     :param healthy_seconds: seconds of running without a fault, whatever is known about steps.
+    :param lost_seconds: seconds of its work that no checkpoint keeps; 0 if that isn't known.
     """
 
     first_step: int | None = None
@@ -46,6 +52,7 @@ class Run(Record):
     seconds_beyond: float = 0.0
     new_checkpoint: int | None = None
     healthy_seconds: float = 0.0
+    lost_seconds: float = Field(default=0.0, ge=0.0)
 
     def reached(self) -> int | None:
         """The highest step that this run is known to have reached."""
@@ -58,13 +65,23 @@ class Run(Record):
         return None if reached is None else _beyond(reached, highest_step)
 
 
+class Blame(Record):
+    """A node that was suspected in this chain: when last, how often, and how sure the surest diagnosis was."""
+
+    node: str
+    at: AwareDatetime
+    times: int = Field(default=1, ge=1)
+    confidence: float = Field(default=0.0, ge=0.0, le=1.0)
+
+
 class Ledger(Record):
     """What has been spent in this segment of the chain.
 
     ``restarts`` is charged to ``max_restarts``. ``unprogressed`` is the count that in-place and hang restarts share,
     ``hang_streak`` and ``unconditional_streak`` are consecutive counts of their own; ``free_at`` holds the times of all
     free restarts of the last hours; ``disruptions`` are counted without a step in between; ``restarted_at`` is when
-    ``restarts`` was charged last.
+    ``restarts`` was charged last, ``charged_at`` when it was charged the last times; ``lost_gpu_seconds`` is what
+    faults have cost; ``blames`` are the suspected nodes of the whole chain, the last suspected last.
     """
 
     restarts: int = Field(default=0, ge=0)
@@ -76,6 +93,9 @@ class Ledger(Record):
     free_at: tuple[AwareDatetime, ...] = ()
     highest_step: int | None = None
     restarted_at: AwareDatetime | None = None
+    charged_at: tuple[AwareDatetime, ...] = ()
+    lost_gpu_seconds: float = Field(default=0.0, ge=0.0)
+    blames: tuple[Blame, ...] = ()
 
     def charge(self, what: str, now: datetime) -> Ledger:
         """Return the ledger after a decision that costs ``what`` (``Decision.charged``).
@@ -86,10 +106,10 @@ class Ledger(Record):
         if what not in CHARGES:
             raise ValueError(f"charge: {what!r} is not allowed. Give one of {', '.join(map(repr, CHARGES))}.")
         if what == "restart":
-            return self.but(restarts=self.restarts + 1, restarted_at=_utc(now))
+            return self.but(**self._charged(now))
         if what == "unconditional":
             streak = self.unconditional_streak + 1
-            return self.but(restarts=self.restarts + 1, restarted_at=_utc(now), unconditional_streak=streak)
+            return self.but(**self._charged(now), unconditional_streak=streak)
         if what == "hang":
             return self.but(hang_streak=self.hang_streak + 1, **self._free(now))
         if what == "in_place":
@@ -100,8 +120,11 @@ class Ledger(Record):
             return self.but(disruptions=self.disruptions + 1)
         return self
 
-    def after_run(self, run: Run) -> Ledger:
-        """Return the ledger after a run: progress beyond the highest step that lasts resets the consecutive counts."""
+    def after_run(self, run: Run, gpus: int = 0) -> Ledger:
+        """Return the ledger after a run: progress beyond the highest step that lasts resets the consecutive counts.
+
+        What no checkpoint keeps of the run's work is lost on all ``gpus`` (0: not known, nothing is counted).
+        """
         lasted = self.lasting(run)
         reached = run.reached()
         known = [step for step in (self.highest_step, reached) if step is not None]
@@ -110,6 +133,8 @@ class Ledger(Record):
             changes |= {"unconditional_streak": 0, "hang_streak": 0, "unprogressed": 0}
         if lasted or run.gained(self.highest_step):
             changes["disruptions"] = 0
+        if gpus and run.lost_seconds:
+            changes["lost_gpu_seconds"] = round(self.lost_gpu_seconds + gpus * run.lost_seconds, 1)
         return self.but(**changes)
 
     def lasting(self, run: Run) -> bool:
@@ -120,9 +145,39 @@ class Ledger(Record):
         saved = run.new_checkpoint is not None and _beyond(run.new_checkpoint, self.highest_step)
         return gained and (saved or run.seconds_beyond >= LASTING_SECONDS)
 
+    def blamed(self, nodes: Sequence[str], confidence: float, now: datetime, *, again: bool = True) -> Ledger:
+        """Return the ledger after ``nodes`` were suspected. ``again``: it is a further time, not the same incident."""
+        known = {blame.node: blame for blame in self.blames}
+        for node in dict.fromkeys(nodes):
+            old = known.pop(node, None)
+            times, sure = (old.times + again, max(old.confidence, confidence)) if old else (1, confidence)
+            known[node] = Blame(node=node, at=_utc(now), times=times, confidence=round(sure, 2))
+        least = sorted(known, key=lambda node: known[node].times > 1)  # the oldest first, offenders behind all others
+        for node in least[: max(0, len(known) - MAX_BLAMES)]:
+            del known[node]
+        return self.but(blames=tuple(known.values()))
+
+    def of_next_segment(self, highest_step: int | None) -> Ledger:
+        """Return the ledger with which a new segment begins: fresh budgets; who was suspected is not forgotten."""
+        return Ledger(highest_step=highest_step, blames=self.blames)
+
+    def restarts_within(self, now: datetime, window_seconds: float) -> int:
+        """How many charged restarts lie within ``window_seconds`` of ``now``, on either side."""
+        return sum(abs((now - at).total_seconds()) < window_seconds for at in self.charged_at)
+
+    @property
+    def lost_gpu_hours(self) -> float:
+        """What faults have cost, as far as it is known."""
+        return self.lost_gpu_seconds / 3600.0
+
     def free_restarts(self, now: datetime, window_seconds: float) -> int:
         """How many free restarts lie within ``window_seconds`` of ``now``, on either side: clocks can be set back."""
         return sum(abs((now - at).total_seconds()) < window_seconds for at in self.free_at)
+
+    def _charged(self, now: datetime) -> dict[str, object]:
+        now = _utc(now)
+        at = (*self.charged_at, now)[-MAX_CHARGED_KEPT:]
+        return {"restarts": self.restarts + 1, "restarted_at": now, "charged_at": at}
 
     def _free(self, now: datetime) -> dict[str, object]:
         now = _utc(now)

@@ -13,92 +13,39 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping
-from typing import Any, Literal
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Literal, TypeVar
 
-from pydantic import ConfigDict, ValidationInfo, field_validator
+from pydantic import ValidationInfo, field_validator
 from typing_extensions import Self
 
+from airflow_ft.core.annotations import MAX_RESTARTS, read_annotations
+from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import FaultClass
 from airflow_ft.core.ladder import DEFAULT_LADDER, Rung
-from airflow_ft.core.ledger import MAX_FREE_KEPT, MAX_FREE_WINDOW
+from airflow_ft.core.ledger import MAX_CHARGED_KEPT, MAX_FREE_KEPT, MAX_FREE_WINDOW
+from airflow_ft.core.policy_settings import (
+    ASK,
+    SECONDS,
+    SWITCH,
+    AskSettings,
+    BackoffSettings,
+    ExclusionSettings,
+    HangSettings,
+    Switch,
+)
+from airflow_ft.core.policy_yaml import read_document, write_document
 from airflow_ft.core.settings import CheckedSettings, Flag, Seconds, SettingsError, Whole, did_you_mean, setting
+from airflow_ft.core.user_rules import UserRule
 
-MAX_RESTARTS = 128  # mission M2
-ANNOTATIONS = "fault-tolerance/"  # mission M7
+__all__ = ["PRESETS", "AskSettings", "BackoffSettings", "ExclusionSettings", "FaultTolerancePolicy", "HangSettings"]
+
+S = TypeVar("S", bound=CheckedSettings)
 
 _SWITCH = "Give a number from 1 to 128, or 0 to switch fault tolerance off."
 _COUNT = "Give a number from 1 to 128."
-_SECONDS = "Give seconds: a number above 0."
 _DAY = MAX_FREE_WINDOW.total_seconds()
-
-
-class HangSettings(CheckedSettings):
-    """When silence is a hang, and what is done then.
-
-    The detector learns the job's rhythm: the threshold is ``multiple`` recent step intervals, within ``floor_seconds``
-    and ``ceiling_seconds``. All clocks have to stay clear of what is slow but healthy: model loading, data preparation,
-    evaluation, the set-up of communication.
-
-    :param action: ``act``, or ``notify``: say so and leave the job alone.
-    :param startup_seconds: the clock until the first step.
-    :param judgement_seconds: a fixed threshold instead of the learned one.
-    :param check_interval_seconds: how often progress is looked at.
-    """
-
-    model_config = ConfigDict(validate_default=True)  # defaults are checked against what was given, too
-
-    action: Literal["act", "notify"] = setting("act", allowed="Give act or notify.")
-    check_interval_seconds: Seconds = setting(15.0, gt=0, allowed=_SECONDS)
-    # Well below NCCL's own time limit (600 s), so that we speak first; a gut feeling beyond that.
-    floor_seconds: Seconds = setting(120.0, gt=0, allowed=_SECONDS)
-    ceiling_seconds: Seconds = setting(1800.0, gt=0, allowed=_SECONDS)
-    multiple: Seconds = setting(10.0, gt=1, allowed="Give a number above 1: how many step intervals of silence.")
-    # The longest healthy start in 563 MLPerf training runs took 1,736 s; twice that.
-    startup_seconds: Seconds = setting(3600.0, gt=0, allowed=_SECONDS)
-    judgement_seconds: Seconds | None = setting(None, gt=0, allowed=f"{_SECONDS} Or leave it out.")
-
-    @field_validator("floor_seconds", "startup_seconds", "judgement_seconds")
-    @classmethod
-    def _longer_than_a_check(cls, value: float | None, info: ValidationInfo) -> float | None:
-        interval = info.data.get("check_interval_seconds")
-        if value is not None and interval is not None and value < interval:
-            raise ValueError(f"{value:g} is not allowed. Give at least check_interval_seconds ({interval:g}).")
-        return value
-
-    @field_validator("ceiling_seconds")
-    @classmethod
-    def _above_the_floor(cls, value: float, info: ValidationInfo) -> float:
-        floor = info.data.get("floor_seconds")
-        if floor is not None and value < floor:
-            raise ValueError(f"{value:g} is not allowed. Give at least floor_seconds ({floor:g}).")
-        return value
-
-
-class ExclusionSettings(CheckedSettings):
-    """How many nodes an attempt may avoid, so that it can always be scheduled.
-
-    :param max_share: of the pool of nodes in service, rounded down. What the job needs is always left.
-    :param max_unseen: how many where the pool can't be seen. A gut feeling: one rack's unlucky week, no more.
-    """
-
-    max_share: Seconds = setting(0.5, ge=0, lt=1, allowed="Give a share from 0 to below 1.")
-    max_unseen: Whole = setting(4, ge=0, le=1000, allowed="Give a number from 0 to 1000.")
-
-
-class BackoffSettings(CheckedSettings):
-    """How long to wait before a restart: nothing, then ``base_seconds``, then ``factor`` times as long each time."""
-
-    base_seconds: Seconds = setting(30.0, ge=0, allowed="Give seconds, or 0 to never wait.")
-    factor: Seconds = setting(2.0, ge=1, le=100, allowed="Give a number from 1 to 100.")
-    max_seconds: Seconds = setting(900.0, ge=0, le=86400, allowed="Give seconds, at most a day (86400).")
-
-    def delay(self, times: int) -> float:
-        """Seconds before the restart that follows ``times`` restarts without progress."""
-        if times <= 0:
-            return 0.0
-        return min(self.max_seconds, self.base_seconds * min(self.factor ** min(times - 1, 64), 1e9))
 
 
 class FaultTolerancePolicy(CheckedSettings):
@@ -113,7 +60,15 @@ class FaultTolerancePolicy(CheckedSettings):
     :param max_hang_streak: consecutive hang restarts; they are not charged to ``max_restarts``.
     :param max_in_place: restarts in place and hang restarts together without progress that lasts.
     :param max_free_restarts: restarts in place and hang restarts together within ``free_window_seconds``.
+    :param max_restarts_in_window: charged restarts within ``restart_window_seconds``, whatever ``max_restarts`` has
+        left: a storm ends early. Nothing: no such limit.
+    :param max_lost_gpu_hours: the GPU time that faults may cost in all; then it stops. Nothing: no such limit.
     :param ladder: for single fault classes another list of rungs than the default one.
+    :param signature_ladders: the same for single signatures, by their id; before the class's.
+    :param rules: what you know yourself: patterns of lines, and what is done then; before the ladder.
+    :param on_fault: ``notify``: a rehearsal. What would be done is recorded, what basic mode does is done.
+        ``ask``: everything but a disruption waits for a person. The switches below are for single actions.
+    :param ask: how a person is asked.
     :param settle_seconds: from the first node that is held to the decision, for evidence to arrive.
     :param hold_seconds: how long a node waits for the decision.
     :param grace_seconds: between TERM and KILL.
@@ -131,9 +86,23 @@ class FaultTolerancePolicy(CheckedSettings):
         10, ge=0, le=MAX_FREE_KEPT, allowed=f"Give a number from 0 (none is free) to {MAX_FREE_KEPT}."
     )
     free_window_seconds: Seconds = setting(6 * 3600.0, gt=0, le=_DAY, allowed="Give seconds, at most a day (86400).")
+    max_restarts_in_window: Whole | None = setting(
+        None, ge=1, le=MAX_CHARGED_KEPT, allowed=f"Give a number from 1 to {MAX_CHARGED_KEPT}, or leave it out."
+    )
+    restart_window_seconds: Seconds = setting(6 * 3600.0, gt=0, allowed=SECONDS)
+    max_lost_gpu_hours: Seconds | None = setting(None, gt=0, allowed="Give GPU-hours above 0, or leave it out.")
     exclusion: ExclusionSettings = setting(ExclusionSettings(), allowed="Give ExclusionSettings.")
     backoff: BackoffSettings = setting(BackoffSettings(), allowed="Give BackoffSettings.")
     ladder: dict[FaultClass, tuple[Rung, ...]] = setting({}, allowed="Give a list of rungs for a fault class.")
+    signature_ladders: dict[str, tuple[Rung, ...]] = setting({}, allowed="Give a list of rungs for a signature's id.")
+    rules: tuple[UserRule, ...] = setting((), allowed="Give a list of rules: match, action.")
+    on_fault: Switch = setting("act", allowed=SWITCH)
+    on_restart_in_place: Switch = setting("act", allowed=SWITCH)
+    on_resubmit: Switch = setting("act", allowed=SWITCH)
+    on_exclude: Switch = setting("act", allowed=SWITCH)
+    on_bisect: Switch = setting("act", allowed=SWITCH)
+    on_stop: Switch = setting("act", allowed=SWITCH)
+    ask: AskSettings = setting(AskSettings(), allowed="Give AskSettings.")
     settle_seconds: Seconds = setting(2.0, ge=0, le=60, allowed="Give seconds from 0 to 60.")
     hold_seconds: Seconds = setting(120.0, ge=0, le=3600, allowed="Give seconds from 0 to 3600.")
     grace_seconds: Seconds = setting(60.0, ge=0, le=3600, allowed="Give seconds from 0 to 3600.")
@@ -154,6 +123,16 @@ class FaultTolerancePolicy(CheckedSettings):
     def _spelled_ladder(cls, given: object) -> object:
         return _read_ladder(given) if isinstance(given, Mapping) else given
 
+    @field_validator("signature_ladders", mode="before")
+    @classmethod
+    def _spelled_ladders(cls, given: object) -> object:
+        return _read_signature_ladders(given) if isinstance(given, Mapping) else given
+
+    @field_validator("rules", mode="before")
+    @classmethod
+    def _spelled_rules(cls, given: object) -> object:
+        return _read_all(given, UserRule) if isinstance(given, (list, tuple)) else given
+
     @property
     def enabled(self) -> bool:
         """Whether anything is done about faults at all (and nodes are checked before training)."""
@@ -164,9 +143,27 @@ class FaultTolerancePolicy(CheckedSettings):
         """Whether silence is judged."""
         return self.enabled and self.mode == "full"
 
-    def rungs(self, fault_class: FaultClass) -> tuple[Rung, ...]:
-        """The ladder of one class."""
-        return self.ladder.get(fault_class, DEFAULT_LADDER[fault_class])
+    @property
+    def acts_on_hangs(self) -> bool:
+        """Whether a hang ends the run; else it is only told."""
+        return self.hang.action == "act" and self.on_fault != "notify"
+
+    @property
+    def asks(self) -> bool:
+        """Whether a person may be asked."""
+        rungs = (rung for ladder in (*self.ladder.values(), *self.signature_ladders.values()) for rung in ladder)
+        switches = {self.on_fault, *(getattr(self, name) for name in SWITCHES.values())}
+        return ASK in switches or any(one.action is Action.ASK for one in rungs) or any(r.asks for r in self.rules)
+
+    def switch(self, action: Action) -> Switch:
+        """Whether ``action`` is done, only told, or a person is asked first."""
+        own: Switch = getattr(self, SWITCHES[action]) if action in SWITCHES else "act"
+        return self.on_fault if self.on_fault != "act" else own
+
+    def rungs(self, fault_class: FaultClass, signature: str | None = None) -> tuple[Rung, ...]:
+        """The ladder of one signature, else of its class."""
+        own = self.signature_ladders.get(signature) if signature else None
+        return own if own is not None else self.ladder.get(fault_class, DEFAULT_LADDER[fault_class])
 
     def to_dict(self) -> dict[str, Any]:
         """Return plain JSON values; the mode, and what is not at its default."""
@@ -215,45 +212,67 @@ class FaultTolerancePolicy(CheckedSettings):
 
         :param metadata: ``{"annotations": {...}}`` as in a manifest, or the annotations themselves.
         """
-        annotations = metadata.get("annotations", metadata) or {}
-        given = {key: value for key, value in annotations.items() if str(key).startswith(ANNOTATIONS)}
-        changes: dict[str, Any] = {}
-        problems: list[str] = []
-        for key, value in given.items():
-            name = key.removeprefix(ANNOTATIONS)
-            if name not in _ANNOTATION:
-                known = [ANNOTATIONS + known for known in _ANNOTATION]
-                problems.append(f"{key}: there is no such annotation. {did_you_mean(key, known)}")
-                continue
-            field, read, allowed = _ANNOTATION[name]
-            changes[field] = read(value) if isinstance(value, str) else None
-            if changes[field] is None:
-                problems.append(f"{key}: {value!r:.80} is not allowed. {allowed}")
-        if problems:
-            raise SettingsError(problems)
-        if not changes.get("max_restarts"):
-            return cls.off()
-        changes["mode"] = "full" if changes.pop("hang", False) else "advanced"
-        return cls(**changes)
+        changes = read_annotations(metadata)
+        return cls(**changes) if changes.get("max_restarts") else cls.off()
+
+    # --- files ---------------------------------------------------------------------------------------------------
+
+    @classmethod
+    def from_yaml(cls, path: str | Path) -> Self:
+        """Read a policy file. Raises ``SettingsError``, each problem with the file's name before it.
+
+        The keys are the fields of this class; ``preset: multi_node`` takes the others from a preset.
+        """
+        return cls.from_document(read_document(path), str(path))
+
+    @classmethod
+    def from_document(cls, document: Any, source: str) -> Self:
+        """Read what a policy file says: a mapping of fields, with ``preset`` if wanted. ``source`` names the file."""
+        try:
+            if not isinstance(document, Mapping):
+                raise SettingsError([f"{document!r:.80} is not a policy. Give settings by name, one a line."])
+            fields = dict(document)
+            preset = fields.pop("preset", None)
+            if preset is None:
+                return cls.from_dict(fields)
+            if preset not in PRESETS:
+                raise SettingsError([f"preset: {preset!r:.80} is not allowed. {did_you_mean(preset, PRESETS)}"])
+            made: Self = getattr(cls, preset)(**cls._named(fields))
+            return made
+        except SettingsError as error:
+            raise SettingsError(f"{source}: {problem}" for problem in error.problems) from None
+
+    @classmethod
+    def named(cls, text: str) -> Self:
+        """Return a preset by its name, or the policy of a file. Raises ``SettingsError``."""
+        if text in PRESETS:
+            made: Self = getattr(cls, text)()
+            return made
+        if not any(sign in text for sign in "./\\"):
+            raise SettingsError(
+                [f"{text!r:.80} is no preset. {did_you_mean(text, PRESETS)} A file has a dot in its name."]
+            )
+        return cls.from_yaml(text)
+
+    def to_yaml(self) -> str:
+        """Return the policy as YAML: its mode, and what is not at its default."""
+        return write_document(self.to_dict())
+
+    @staticmethod
+    def _named(fields: dict[Any, Any]) -> dict[str, Any]:
+        if not all(isinstance(key, str) for key in fields):
+            raise SettingsError([f"{fields!r:.80} is not allowed. Give settings by name."])
+        return fields
 
 
-def _count(text: str) -> int | None:
-    whole = int(text) if re.fullmatch("[0-9]{1,3}", text) else None
-    return whole if whole is not None and whole <= MAX_RESTARTS else None
-
-
-def _flag(text: str) -> bool | None:
-    return {"true": True, "false": False}.get(text.lower())
-
-
-_STRING_COUNT = 'Give a string from "1" to "128", or "0" to switch it off.'
-_STRING_FLAG = 'Give the string "true" or "false".'
-_ANNOTATION: dict[str, tuple[str, Any, str]] = {
-    "job-retry-num": ("max_restarts", _count, _STRING_COUNT),
-    "job-unconditional-retry": ("unconditional", _flag, _STRING_FLAG),
-    "hang-retry": ("hang", _flag, _STRING_FLAG),
-    "pod-retry-num": ("pod_restarts", _count, _STRING_COUNT),
+SWITCHES = {
+    Action.RESTART_IN_PLACE: "on_restart_in_place",
+    Action.RESUBMIT: "on_resubmit",
+    Action.RESUBMIT_EXCLUDING: "on_exclude",
+    Action.BISECT: "on_bisect",
+    Action.FAIL: "on_stop",
 }
+PRESETS = ("off", "basic", "advanced", "full", "single_node", "multi_node", "long_running")
 
 
 def _read_ladder(given: Mapping[Any, Any]) -> dict[FaultClass, tuple[Rung, ...]]:
@@ -265,8 +284,6 @@ def _read_ladder(given: Mapping[Any, Any]) -> dict[FaultClass, tuple[Rung, ...]]
         name = key.value if isinstance(key, FaultClass) else key
         if name not in known:
             problems.append(f"{name}: there is no such fault class. {did_you_mean(name, known)}")
-        elif not isinstance(rungs, (list, tuple)) or not rungs:
-            problems.append(f"{name}: {rungs!r:.80} is not allowed. Give a list of at least one rung.")
         else:
             ladder[FaultClass(name)] = _read_rungs(name, rungs, problems)
     if problems:
@@ -274,13 +291,36 @@ def _read_ladder(given: Mapping[Any, Any]) -> dict[FaultClass, tuple[Rung, ...]]
     return ladder
 
 
-def _read_rungs(name: str, rungs: list[Any] | tuple[Any, ...], problems: list[str]) -> tuple[Rung, ...]:
-    read = []
-    for number, rung in enumerate(rungs):
+def _read_signature_ladders(given: Mapping[Any, Any]) -> dict[str, tuple[Rung, ...]]:
+    # Whether there is such a signature is not known here: users bring their own. ``airflow-ft policy check`` looks.
+    problems: list[str] = []
+    ladders = {str(name): _read_rungs(str(name), rungs, problems) for name, rungs in given.items()}
+    if problems:
+        raise SettingsError(problems)
+    return ladders
+
+
+def _read_rungs(name: str, rungs: Any, problems: list[str]) -> tuple[Rung, ...]:
+    if not isinstance(rungs, (list, tuple)) or not rungs:
+        problems.append(f"{name}: {rungs!r:.80} is not allowed. Give a list of at least one rung.")
+        return ()
+    spelled = [{"action": rung} if isinstance(rung, str) else rung for rung in rungs]
+    try:
+        return _read_all(spelled, Rung)
+    except SettingsError as error:
+        problems += [f"{name}.{problem}" for problem in error.problems]
+        return ()
+
+
+def _read_all(given: Iterable[Any], kind: type[S]) -> tuple[S, ...]:
+    """Read a list of settings, each problem with its number before it."""
+    read: list[S] = []
+    problems: list[str] = []
+    for number, one in enumerate(given):
         try:
-            if not isinstance(rung, Rung):
-                rung = Rung(action=rung) if isinstance(rung, str) else Rung.from_dict(rung)
-            read.append(rung)
+            read.append(one if isinstance(one, kind) else kind.from_dict(one))
         except SettingsError as error:
-            problems += [f"{name}.{number}.{problem}" for problem in error.problems]
+            problems += [f"{number}.{problem}" for problem in error.problems]
+    if problems:
+        raise SettingsError(problems)
     return tuple(read)

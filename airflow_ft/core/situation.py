@@ -19,9 +19,11 @@ from pydantic import Field
 from airflow_ft.core.chain import PastFault
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import Diagnosis, FaultClass, Retry
+from airflow_ft.core.ladder import Rung
 from airflow_ft.core.ledger import Ledger, Run
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.records import Record
+from airflow_ft.core.user_rules import RuleHit
 
 # What every backend can do.
 ALWAYS_POSSIBLE = (Action.RESUBMIT, Action.FAIL)
@@ -43,6 +45,11 @@ class Situation(Record):
     :param hang: whether it was judged to hang (and not to have ended by itself).
     :param replaces_pods: whether the backend can replace single pods of a running job.
     :param foreign_restarts: restarts of this attempt that others made (operator, scheduler, torchrun) without progress.
+    :param pool_size: how many nodes are in service, where ``pool_nodes`` names only those that matter (``compact``).
+    :param soft_nodes: the nodes that this attempt avoided where others were free.
+    :param gpus: how many an attempt holds; 0 if that isn't known.
+    :param rule_hits: the lines that set off rules of the policy.
+    :param salt: what makes this decision's chance (the jitter) its own: the chain's name and the attempt's number.
     """
 
     diagnosis: Diagnosis
@@ -58,6 +65,24 @@ class Situation(Record):
     hang: bool = False
     replaces_pods: bool = False
     foreign_restarts: int = Field(default=0, ge=0)
+    pool_size: int = Field(default=0, ge=0)
+    soft_nodes: tuple[str, ...] = ()
+    gpus: int = Field(default=0, ge=0)
+    rule_hits: tuple[RuleHit, ...] = ()
+    salt: str = ""
+
+    def compact(self) -> Situation:
+        """Return what the decision depends on and no more: of the pool its size, and the nodes that could be named."""
+        named = {*self.diagnosis.suspect_nodes, *self.excluded_nodes, *self.soft_nodes}
+        named |= {blame.node for blame in self.ledger.blames} | {node for fault in self.faults for node in fault.nodes}
+        named |= {hit.node for hit in self.rule_hits if hit.node}
+        pool = tuple(node for node in self.pool_nodes if node in named)
+        return self.model_copy(update={"pool_nodes": pool, "pool_size": self.seen_in_service})
+
+    @property
+    def seen_in_service(self) -> int:
+        """How many nodes are in service; 0 if that can't be seen."""
+        return max(self.pool_size, len(self.pool_nodes))
 
 
 @dataclass(frozen=True)
@@ -72,7 +97,7 @@ class Case:
     @classmethod
     def of(cls, policy: FaultTolerancePolicy, situation: Situation, now: datetime) -> Case:
         """Look at ``situation`` at the time ``now``."""
-        return cls(policy, situation, situation.ledger.after_run(situation.run), now)
+        return cls(policy, situation, situation.ledger.after_run(situation.run, situation.gpus), now)
 
     # --- budgets -------------------------------------------------------------------------------------------------
 
@@ -180,9 +205,14 @@ class Case:
         return action in ALWAYS_POSSIBLE or action in self.situation.can
 
     @property
+    def rungs(self) -> tuple[Rung, ...]:
+        """The ladder that is climbed."""
+        return self.policy.rungs(self.ladder_class, self.diagnosis.signature)
+
+    @property
     def blames_nodes(self) -> bool:
         """Whether a fault of this class can cost a node its place."""
-        actions = {rung.action for rung in self.policy.rungs(self.ladder_class)}
+        actions = {rung.action for rung in self.rungs}
         return not actions.isdisjoint((Action.RESUBMIT_EXCLUDING, Action.BISECT))
 
     @property

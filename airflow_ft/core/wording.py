@@ -64,6 +64,11 @@ def kept(nodes: tuple[str, ...], pool_seen: bool) -> str:
     return f"{names(nodes)} wanted out, kept: {why}." if nodes else ""
 
 
+def expired(nodes: tuple[str, ...]) -> str:
+    """Whose exclusion is over."""
+    return f"{names(nodes)} may be used again: the exclusion has expired." if nodes else ""
+
+
 def advice(case: Case) -> str:
     """The diagnosis's advice, as a further sentence."""
     return f". {clip(case.diagnosis.advice)}" if case.diagnosis.advice else ""

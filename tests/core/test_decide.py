@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from airflow_ft.core.chain import PastFault
-from airflow_ft.core.decide import RULES, Situation, decide, past_fault
+from airflow_ft.core.decide import RULES, Situation, Wants, decide, past_fault
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Retry, Suspect, Trust
 from airflow_ft.core.ledger import Ledger, Run
@@ -514,7 +514,7 @@ def test_the_reason_is_what_a_person_would_say(reason: str, case: tuple[FaultCla
 def test_every_rule_that_was_looked_at_is_recorded_in_the_order_of_the_table() -> None:
     decision = ask(FaultTolerancePolicy.full(), broken(FaultClass.APP_ERROR))
     names = [one.rule for one in decision.considered if one.rule in {rule.name for rule in RULES}]
-    assert names == [rule.name for rule in RULES if rule.name != "budget"]
+    assert names == [rule.name for rule in RULES if rule.wants not in (Wants.RESTART, Wants.CHARGED)]
     assert all(one.why or one.applied for one in decision.considered)
 
 
