@@ -56,6 +56,15 @@ def get_provider_info() -> dict[str, Any]:
                         "example": "5",
                         "default": "3",
                     },
+                    "policy": {
+                        "description": "The policy of tasks that give none: the path of a policy file, or a preset "
+                        "(off, basic, advanced, full, single_node, multi_node, long_running). It goes before mode and "
+                        "max_restarts.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "/etc/airflow/training-policy.yaml",
+                        "default": "",
+                    },
                     "triggerer_wait_seconds": {
                         "description": "How long the first attempt of a chain waits for a healthy triggerer before the "
                         "task fails and says so. A triggerer that is restarted needs 10 to 30 s.",

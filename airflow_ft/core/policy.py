@@ -226,7 +226,7 @@ class FaultTolerancePolicy(CheckedSettings):
         return cls.from_document(read_document(path), str(path))
 
     @classmethod
-    def from_document(cls, document: Any, source: str) -> Self:
+    def from_document(cls, document: Any, source: str = "") -> Self:
         """Read what a policy file says: a mapping of fields, with ``preset`` if wanted. ``source`` names the file."""
         try:
             if not isinstance(document, Mapping):
@@ -240,7 +240,8 @@ class FaultTolerancePolicy(CheckedSettings):
             made: Self = getattr(cls, preset)(**cls._named(fields))
             return made
         except SettingsError as error:
-            raise SettingsError(f"{source}: {problem}" for problem in error.problems) from None
+            named = f"{source}: " if source else ""
+            raise SettingsError(f"{named}{problem}" for problem in error.problems) from None
 
     @classmethod
     def named(cls, text: str) -> Self:
@@ -256,7 +257,12 @@ class FaultTolerancePolicy(CheckedSettings):
 
     def to_yaml(self) -> str:
         """Return the policy as YAML: its mode, and what is not at its default."""
-        return write_document(self.to_dict())
+        return self.dumped(self.to_dict())
+
+    @staticmethod
+    def dumped(fields: dict[str, Any]) -> str:
+        """Return fields of a policy as YAML."""
+        return write_document(fields)
 
     @staticmethod
     def _named(fields: dict[Any, Any]) -> dict[str, Any]:

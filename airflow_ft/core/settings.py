@@ -80,6 +80,8 @@ def _problems(model: type[CheckedSettings], error: ValidationError) -> list[str]
             problems.append(f"{path}: {cause}")
         elif one["type"] == "extra_forbidden":
             problems.append(f"{path}: there is no such setting. {did_you_mean(one['loc'][-1], model.model_fields)}")
+        elif one["type"] == "missing":
+            problems.append(f"{path}: nothing is given, and it is needed. {_allowed(model, one)}")
         else:
             problems.append(f"{path}: {one['input']!r:.80} is not allowed. {_allowed(model, one)}")
     return problems

@@ -45,7 +45,7 @@ class UserRule(CheckedSettings):
     :param name: what it is called in decisions; nothing: "rule 1" and so on.
     """
 
-    match: str
+    match: str = setting(..., allowed="Give an RE2 pattern.")
     action: RuleAction = setting(..., allowed=f"Give {', '.join(ACTIONS[:-1])} or {ACTIONS[-1]}.")
     times: Whole | None = setting(None, ge=1, le=128, allowed="Give a number from 1 to 128, or leave it out.")
     then: RuleAction = setting("ladder", allowed=f"Give {', '.join(ACTIONS)} or ladder.")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from airflow_ft.backends.base import TrainingJob
@@ -34,27 +35,48 @@ def refuse_retries(arguments: dict[str, Any]) -> None:
         )
 
 
-def policy_from(given: Any) -> FaultTolerancePolicy:
-    """Return the policy that was given, or the default of Airflow's configuration. Raises ``TrainingSettingsError``."""
+def policy_from(given: Any, job: Any = None, folder: str | None = None) -> FaultTolerancePolicy:
+    """Return the policy that was given: an object, a dictionary of its fields, a preset's name or a file's path.
+
+    None was given: the annotations of the job's manifest (mission M7), else the default of Airflow's configuration.
+    Raises ``TrainingSettingsError``.
+
+    :param folder: where a relative path is looked for first: beside the DAG file.
+    """
     if isinstance(given, FaultTolerancePolicy):
         return given
     try:
         if given is None:
-            return default_policy()
+            annotated = job.policy_annotations() if hasattr(job, "policy_annotations") else {}
+            return FaultTolerancePolicy.from_annotations(annotated) if annotated else default_policy()
         if isinstance(given, dict):
-            return FaultTolerancePolicy(**given)
+            return FaultTolerancePolicy.from_document(given)
+        if isinstance(given, (str, Path)):
+            return FaultTolerancePolicy.named(_found(str(given), folder))
     except SettingsError as error:
         raise TrainingSettingsError(f"policy: {error}") from None
     raise TrainingSettingsError(
         f"policy: {given!r} is not allowed. Give a FaultTolerancePolicy (off(), basic(), advanced(), full()), "
-        "a dictionary of its fields, or nothing for the default of [fault_tolerance]."
+        "a preset's name, the path of a YAML file, a dictionary of its fields, or nothing for the default of "
+        "[fault_tolerance]."
     )
 
 
+def _found(text: str, folder: str | None) -> str:
+    beside = Path(folder, text) if folder else Path(text)
+    return str(beside) if beside.suffix in (".yaml", ".yml") and beside.is_file() else text
+
+
 def default_policy() -> FaultTolerancePolicy:
-    """Return the policy of Airflow's section ``[fault_tolerance]``."""
+    """Return the policy of Airflow's section ``[fault_tolerance]``: ``policy``, else ``mode`` and ``max_restarts``."""
     from airflow.sdk.configuration import conf
 
+    named = (conf.get("fault_tolerance", "policy", fallback="") or "").strip()
+    if named:
+        try:
+            return FaultTolerancePolicy.named(named)
+        except SettingsError as error:
+            raise SettingsError(f"[fault_tolerance] policy: {problem}" for problem in error.problems) from None
     mode = conf.get("fault_tolerance", "mode", fallback="full")
     most = conf.getint("fault_tolerance", "max_restarts", fallback=3)
     return FaultTolerancePolicy(mode=mode, max_restarts=most if mode != "off" else 0)

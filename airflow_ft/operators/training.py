@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
@@ -43,7 +44,8 @@ class FaultTolerantTrainingOperator(BaseOperator):
     kept in the task's state store: see ``airflow ft chain DAG RUN TASK``.
 
     :param job: what to train and where: ``LocalJob``, … Every string in it is templated.
-    :param policy: a ``FaultTolerancePolicy``, or a dictionary of its fields. Default: section ``[fault_tolerance]``.
+    :param policy: a ``FaultTolerancePolicy``, a dictionary of its fields, a preset's name ("multi_node"), or the path of
+        a policy file. Default: the annotations of the job's manifest, else section ``[fault_tolerance]``.
     :param deferrable: watch in the triggerer (default) instead of holding a worker slot.
     :param attempt_timeout: the longest time one attempt may take. Then it is stopped and the task fails: a limit, not a
         fault. ``execution_timeout`` limits a try in the same way, deferred or not.
@@ -76,7 +78,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
         super().__init__(**kwargs)
         self.retries = RETRIES
         self.retry_policy = FaultToleranceRetryPolicy()
-        self.policy = policy_from(policy)
+        self.policy = policy_from(policy, job, os.path.dirname(self.dag.fileloc) if self.has_dag() else None)
         self.job = job if isinstance(job, XComArg) else job_from(job)
         self.deferrable = deferrable
         self.attempt_timeout = attempt_timeout
