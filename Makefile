@@ -1,6 +1,8 @@
 # The verbs of this project. Each one installs what it needs.
 #   make demo            the main job: a real Airflow keeps a real training alive (ARGS=--keep, ARGS='--json FILE')
 #   make test            all tests that this machine can host (ARGS='-m "not airflow"' …)
+#   make kubernetes      a real Kubernetes on this machine, until Ctrl-C (root, Go and containerd; a quarter of an hour
+#                        to build once)
 #   make lint            ruff, mypy, import layers
 #   make format          let ruff write
 #   make venv            .venv with everything that demo, tests and benchmarks need
@@ -11,13 +13,16 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint format venv lock clean
+.PHONY: demo test kubernetes lint format venv lock clean
 
 demo: venv
 	$(BIN)/python -m demo $(ARGS)
 
 test: venv
 	$(BIN)/python -m pytest $(ARGS)
+
+kubernetes: venv
+	$(BIN)/python -m tests.systems.kubernetes.command run
 
 lint: venv
 	$(BIN)/ruff check .

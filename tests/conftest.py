@@ -12,6 +12,8 @@ from typing import Any
 
 import pytest
 
+from tests.systems.kubernetes.fixtures import kubernetes, namespace, own_nodes  # noqa: F401 (fixtures for all folders)
+
 PREPARED = frozenset(filter(None, os.environ.get("AIRFLOW_FT_PREPARED", "").split(",")))
 
 
