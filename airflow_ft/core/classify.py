@@ -131,8 +131,9 @@ def _excused(facts: Facts, reading: Reading) -> Diagnosis | None:
     line = (sure or excuses)[0]
     others = [f for f in reading.findings if not f.signature.disruption and f.source == line.source]
     before = [f for f in others if f.line < line.line and f.signature.role is Role.ROOT]
-    if line.trust is not Trust.PLATFORM:
-        before += [f for f in reading.findings if f.trust is Trust.PLATFORM and f.signature.role is Role.ROOT]
+    if line.trust is not Trust.PLATFORM or not sure:
+        told = [f for f in reading.findings if f.trust is Trust.PLATFORM and f.signature.role is Role.ROOT]
+        before += [f for f in told if not f.signature.disruption]
     if any(_is_specific(f.signature) for f in before) or (not sure and before):
         return None
     if not sure and any(death.code < 0 and not death.victim for death in reading.deaths):

@@ -149,6 +149,7 @@ _NODE = re.compile(r"^\s*Node:\s+(?P<node>[\w.-]+)")
 _NAME = re.compile(r"^Name:\s+(?P<node>[\w.-]+)")
 _KUBELET = re.compile(r"\bkubelet, (?P<node>[\w.-]+)")
 _NODE_WORD = re.compile(r"(?<=\s)(?:node|gpu|ip|gke|aks|worker|compute|dgx|hgx)[\w.-]*\d[\w.-]*(?=\s)")
+_NODE_OBJECT = re.compile(r"\bnode/(?P<node>[a-z0-9][\w.-]*)|\bNode (?P<named>[a-z][\w.-]*\d[\w.-]*) ")
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):")
 
 
@@ -238,7 +239,8 @@ class _LogReading:
         if self._seen[signature.id, who] > MAX_ALIKE:  # a line repeated for ever adds nothing
             return
         if who.node is None and self.log.trust is Trust.PLATFORM:
-            who = who._replace(node=self._node)
+            object_name = _NODE_OBJECT.search(text)
+            who = who._replace(node=(object_name["node"] or object_name["named"]) if object_name else self._node)
         captured = self.rules.captured(signature, text) if "(?P<" in signature.pattern else {}
         who = _captured(who, captured)
         self.findings.append(Finding(signature, text[:500], self.log.source, number, who, self.log.trust, captured))

@@ -18,6 +18,7 @@ from airflow_ft.core.launchers import Death
 from airflow_ft.core.prefixes import Who
 from airflow_ft.core.rules import Signature
 
+NEAR = 10  # lines: a message of several lines, each known by itself
 _THREAD = re.compile(r"^(?:Current thread|Thread)\b")
 
 
@@ -62,7 +63,17 @@ def of_line(facts: Facts, reading: Reading, line: Finding, who: Who) -> tuple[Su
         named.append(Suspect(kind="rank", name=str(points_to)))
     if _blames_node(facts, reading, line, who):
         named.append(Suspect(kind="node", name=str(who.node)))
+    elif who.node is None:
+        other = _same_with_node(reading, line)
+        if other is not None and _blames_node(facts, reading, other, other.who):
+            named.append(Suspect(kind="node", name=str(other.who.node)))
     return tuple(dict.fromkeys(named))
+
+
+def _same_with_node(reading: Reading, line: Finding) -> Finding | None:
+    """Return another line about the same thing that says where: slurmstepd tells of it, then srun with its node."""
+    alike = (f for f in reading.findings if f.signature.id == line.signature.id and f.source == line.source)
+    return next((f for f in alike if f.captured.get("node")), None)
 
 
 def _blames_node(facts: Facts, reading: Reading, line: Finding, who: Who) -> bool:
@@ -79,7 +90,7 @@ def _blames_node(facts: Facts, reading: Reading, line: Finding, who: Who) -> boo
 
 
 _PCI = re.compile(r"(?:\b|GPU|PCI:)([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)\b")
-_GPU = re.compile(r"\bGPU ?#?(\d{1,2})\b")
+_GPU = re.compile(r"\b(?:GPU|NPU|HPU|XPU|Device|device) ?#?:?(\d{1,2})\b")
 _PEER = re.compile(
     r"(?:peer|from|to) \[?((?:\d+\.){3}\d+|[A-Za-z][\w.-]+)(?=<\d+>|\]?:\d+|, \d+\))"
     r"|\(((?:\d+\.){3}\d+), \d+\)"
@@ -88,12 +99,21 @@ _PEER = re.compile(
 
 def _told(reading: Reading, line: Finding) -> list[Suspect]:
     """Return the device or the peer that a line names, or else the next one of its kind."""
-    alike = (f for f in reading.findings if f.signature.id == line.signature.id and f.who.may_be(line.who))
+    alike = (f for f in reading.findings if _is_about_the_same(f, line) and f.who.may_be(line.who))
     return next((told for finding in (line, *alike) if (told := _in_text(finding))), [])
+
+
+def _is_about_the_same(other: Finding, line: Finding) -> bool:
+    if other.signature.id == line.signature.id:
+        return True
+    near = other.source == line.source and abs(other.line - line.line) <= NEAR
+    return near and other.signature.fault_class is line.signature.fault_class
 
 
 def _in_text(line: Finding) -> list[Suspect]:
     fault_class = line.signature.fault_class
+    if (address := line.captured.get("address")) is not None:
+        return [Suspect(kind="address", name=address)]
     if fault_class is FaultClass.HW_NODE and (found := _PCI.search(line.text)) is not None:
         return [Suspect(kind="gpu", name=found[1])]
     if fault_class in (FaultClass.HW_NODE, FaultClass.OOM_GPU) and (found := _GPU.search(line.text)) is not None:

@@ -6,8 +6,8 @@ Prefixes are taken off one after the other, so that a signature sees the line as
 - ``[rank3]:`` of PyTorch, ``[default3]:`` of torchrun's tee, ``[1,23]<stderr>:`` of mpirun, ``[3]<stdout>:`` too;
 - ``(RayTrainWorker pid=933, ip=10.0.0.11)`` of Ray;
 - ``node48:34050:34121 [0]`` of NCCL: host, process, thread and GPU;
-- labels that most lines of a log carry (``3: `` of ``srun --label``, ``worker-1: ``, ``job/pod-0 | ``). One line alone
-  can't tell a label from a word with a colon: a log is asked first whether it is labelled.
+- labels that most lines of a log carry (``3: `` of ``srun --label``, ``[3]:``, ``worker-1: ``, ``job/pod-0 | ``). One
+  line alone can't tell a label from a word with a colon: a log is asked first whether it is labelled.
 """
 
 from __future__ import annotations
@@ -49,13 +49,14 @@ _CLOCK = re.compile(
     r"(?:kern +:\w+ +: )?(?:"
     r"\[? ?\d{4}-\d\d-\d\d[T _-]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?\]?:?"
     r"|\[ *(?:\d+\.\d+|\+[ \d.]+|\w{3} \w{3} +\d+ [\d:]+ \d{4}|\w{3} ?\d+ [\d:]+)\]"
-    r"|\[ *\d+\.\d+s\b[^\]]*\]|\d{6}Z|\d+,\d+,\d+,-;)[ \t]*"
+    r"|\[ *\d+\.\d+s\b[^\]]*\]|\d{6}Z|\d+,\d+,\d+,-;)(?: UTC\b)?[ \t]*"
 )
 _SYSLOG = re.compile(
     r"(?:\w{3} +\d+ \d\d:\d\d:\d\d |(?<=\d )|(?<=Z )|^)(?P<node>[a-zA-Z][\w.-]*\d[\w.-]*) "
     r"(?:kernel|kubelet|slurmd|slurmstepd|containerd|systemd|dockerd|nvidia-\w+)(?:\[\d+\])?: +"
 )
 _SYSLOG_CLOCK = re.compile(r"\w{3} +\d+ \d\d:\d\d:\d\d (?P<node>[\w.-]+) [\w./-]+(?:\[\d+\])?: +")
+_CTIME = re.compile(r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}(?=[\[ ])")
 _MPI = re.compile(r"\[(?:\d+,)?(?P<rank>\d+)\]<std(?:err|out)>: ?")
 _RAY = re.compile(
     r"\((?:(?!\d)[\w.:<>]+(?: rank=(?P<rank>\d+))?,? ?(?:pid=\d+)?(?:, ip=(?P<node>[\w.]+))?)\)"
@@ -63,11 +64,12 @@ _RAY = re.compile(
 )
 _NCCL = re.compile(r"(?P<node>[A-Za-z][\w.-]*):(?:\d+|X+):?(?:\d+|X+)? \[(?P<gpu>\d+)\] ")
 _NCCL_BARE = re.compile(r"\[(?P<gpu>\d+)\] (?=[\w/.]+:\d+ NCCL|NCCL)")
-_TASK = re.compile(r"\[\d{1,5}\] (?=\[)|[a-z]\.[\w-]+/(?P<task>\d+) ")
+_TASK = re.compile(r"\[\d{1,5}\] (?=\[)|[a-z]\.[\w-]+/(?P<task>\d+) |[A-Za-z][\w-]*\.\d+ -- ")
 _IN_TEXT = re.compile(r"^(?:[\w.]+: )?[Rr]ank (\d+): ")
 _BRACKET_NODE = re.compile(r"\[(?P<node>[a-z][\w.-]*\d)\] (?=\S)")
 _LABEL = re.compile(
-    r" *(?:(?P<rank>\d{1,5})|\[?(?P<name>(?:pod/)?(?!(?i:rank|default)\d)[A-Za-z][\w./-]*\d[\w./-]*)\]?)(?: *\| |: )"
+    r" *(?:(?P<rank>\d{1,5})|\[(?P<bracketed>\d{1,5})\]"
+    r"|\[?(?P<name>(?:pod/)?(?!(?i:rank|default)\d)[A-Za-z][\w./-]*\d[\w./-]*)\]?)(?: *\| |: |(?<=\d\]): ?)"
 )
 
 
@@ -88,7 +90,8 @@ class PrefixReader:
         node, rank, local = self.node, None, None
         text = line
         if self.labelled and (label := _LABEL.match(text)) is not None:
-            rank = int(label["rank"]) if label["rank"] else None
+            told = label["rank"] or label["bracketed"]
+            rank = int(told) if told else None
             node = node or label["name"]
             text = text[label.end() :]
         for _ in range(4):
@@ -111,6 +114,8 @@ def _one_round(
         text = text[clock.end() :]
     elif (syslog := _SYSLOG_CLOCK.match(text)) is not None:
         text, node = text[syslog.end() :], node or syslog["node"]
+    elif (ctime := _CTIME.match(text)) is not None:
+        text = text[ctime.end() :]
     if (syslog := _SYSLOG.match(text)) is not None:
         text, node = text[syslog.end() :], node or syslog["node"]
     if (mpi := _MPI.match(text)) is not None:

@@ -1,8 +1,9 @@
 """Who is missing when all others wait: read from the time-outs of collectives in the logs. Feeds ``diagnoses``.
 
 A time-out is printed by those that came. In this order: ranks that a message names as missing (Horovod's stall check,
-``monitoredBarrier``); ranks whose last enqueued collective is behind the others'; ranks that were seen in the log but
-printed no time-out; ranks below the highest one that were never seen at all, if they are few. Else nobody is named.
+``monitoredBarrier``, HCCL's remote rank, a barrier's late tasks); ranks whose last enqueued collective is behind the
+others'; ranks that were seen in the log but printed no time-out; ranks below the highest one that were never seen at
+all, if they are few. Else nobody is named.
 """
 
 from __future__ import annotations
@@ -14,7 +15,11 @@ from airflow_ft.core.faults import FaultClass, Suspect
 from airflow_ft.core.findings import Finding, Reading
 
 MAX_NAMED = 8
-_MISSING = re.compile(r"\[?missing ranks: ?([\d, ]+)|[Rr]anks? ([\d, ]+) failed to pass monitoredBarrier")
+_MISSING = re.compile(
+    r"\[?missing ranks: ?([\d, ]+)|[Rr]anks? ([\d, ]+) failed to pass monitoredBarrier|remote rank ?:? ?\[(\d+)\]"
+    r"|^(\d+): \[\S*(?:Horovod|Distributed)|timed out task names: .*?/task:(\d+)"
+    r"|(?:from|for) rank (\d+)\b.*time[d ]*out"
+)
 _ENQUEUED = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (-?\d+)")
 
 
@@ -27,7 +32,9 @@ def missing_ranks(reading: Reading) -> tuple[Suspect, ...]:
 
 def _named_missing(waits: list[Finding]) -> set[int]:
     found = (_MISSING.search(wait.text) for wait in waits)
-    return {int(number) for match in found if match for number in re.findall(r"\d+", match[1] or match[2])}
+    return {
+        int(number) for match in found if match for number in re.findall(r"\d+", next(filter(None, match.groups())))
+    }
 
 
 def _behind(waits: list[Finding]) -> set[int]:
