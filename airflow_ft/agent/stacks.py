@@ -10,6 +10,9 @@ this order, each tried and not deduced:
   so it is for processes that are about to be killed (``by_signal=False`` forbids it). The default action of an
   unregistered real-time signal is death: it is sent only where /proc shows it as caught *and* our file exists.
 
+``peek`` looks at those processes alone whose main thread is on a CPU: a signal interrupts no blocking call there, so it
+may be sent to a training that is perhaps healthy. Who is not on a CPU is not asked.
+
 Equal stacks (addresses and ids removed) are one group, so the answer stays small for thousands of ranks. Stopped
 processes are a group of their own, whatever their stack, if it could be read at all.
 """
@@ -58,6 +61,19 @@ def dump(directory: str, by_signal: bool = True, number: int | None = None) -> d
         state.write_atomic(os.path.join(directory, "stacks.json"), result)
     except OSError:  # the caller still has it
         return result
+    return result
+
+
+def peek(directory: str, by_signal: bool = True) -> dict[str, Any]:
+    """The grouped stacks of the processes that are on a CPU right now; nothing is written or killed."""
+    pids = [pid for pid in _python_processes(directory) if _state(pid) == "R"]
+    texts = _by_spy(pids)
+    if by_signal:
+        rest = [pid for pid in pids if pid not in texts and _state(pid) == "R"]
+        texts.update(_by_signal(directory, rest))
+    ranks = {pid: _rank(pid) for pid in pids}
+    result = {"version": state.VERSION, "at": time.time(), "groups": _group(texts, ranks, dict.fromkeys(texts, "R"))}
+    _fit(dict(result, ranks=[]))
     return result
 
 

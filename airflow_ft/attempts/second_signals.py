@@ -2,6 +2,9 @@
 
 ``Watch`` lets it take a sample at each look while training is silent for long; ``core.vitals`` compares the first and
 the last. A backend that can't see processes has no opinion: then silence alone has to last longer.
+
+Shortly before the verdict is due, and as long as ranks are busy and move no bytes, their stacks are looked at, too: who
+spins at one place (``core.stackplaces``) is not at work.
 """
 
 from __future__ import annotations
@@ -9,13 +12,15 @@ from __future__ import annotations
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.attempts.ports import Desk
 from airflow_ft.attempts.sight import Sight
-from airflow_ft.backends.base import Backend, BackendError, JobState, Observation, SeesVitals
+from airflow_ft.backends.base import Backend, BackendError, JobState, Observation, PeeksStacks, SeesVitals, StackGroup
 from airflow_ft.core.chain import JobRef
 from airflow_ft.core.hang import HangVerdict
-from airflow_ft.core.vitals import CONTRADICTS, Opinion, Sample, may_act, opinion
+from airflow_ft.core.stackplaces import LOOKS, frames, spinning, user_place
+from airflow_ft.core.vitals import CONTRADICTS, Opinion, Sample, may_act, opinion, spinning_opinion
 
 EVERY_SECONDS = 1.0
 KEPT = 16
+PEEK_AHEAD_SECONDS = 2.5  # before the verdict is due: three looks, a second apart
 
 
 class SecondSignals:
@@ -24,6 +29,7 @@ class SecondSignals:
     def __init__(self, backend: Backend, ref: JobRef, desk: Desk) -> None:
         self._backend, self._ref, self._desk = backend, ref, desk
         self._samples: list[Sample] = []
+        self._peeks: list[tuple[float, list[StackGroup]]] = []
         self._said = ""
         self._judged = 0  # the incident that was acted upon: it stays one, whatever the signals say later
 
@@ -35,18 +41,23 @@ class SecondSignals:
         verdict = sight.verdict()
         if not sight.is_silent:
             self._samples.clear()
+            self._peeks.clear()
             self._said = ""
             return None
         await self._sample()
-        if verdict is None:
+        if verdict is None and sight.seconds_left > PEEK_AHEAD_SECONDS:
             return None
         heard = self._opinion(seen)
+        if heard.says == CONTRADICTS and heard.ranks:
+            heard = await self._look_closer(heard, sight.may_act)
+        if verdict is None:
+            return None
         if verdict.incident != self._judged and not may_act(verdict, heard, floor):
             self._say(verdict, heard)
             return None
         self._judged = verdict.incident
         text = f"{verdict.text} Second signals: {heard.text}." if self._samples else verdict.text
-        return verdict.but(kind=heard.kind or verdict.kind, text=text)
+        return verdict.but(kind=heard.kind or verdict.kind, text=text, ranks=heard.ranks or verdict.ranks)
 
     async def _sample(self) -> None:
         at = self._desk.now().timestamp()
@@ -57,6 +68,27 @@ class SecondSignals:
         except BackendError:
             return  # no opinion
         self._samples = [*self._samples, Sample(at=at, ranks=tuple(ranks))][-KEPT:]
+
+    async def _look_closer(self, heard: Opinion, may_act: bool) -> Opinion:
+        """Look at the stacks of the busy ranks; say so if they get nowhere."""
+        at = self._desk.now().timestamp()
+        if not isinstance(self._backend, PeeksStacks):
+            return heard
+        if not self._peeks or at - self._peeks[-1][0] >= EVERY_SECONDS:
+            try:
+                looking = self._backend.peek_stacks(self._ref, by_signal=may_act)
+                groups = await limited(looking, LOOK_SECONDS, "looking at stacks")
+            except BackendError:
+                return heard
+            self._peeks = [*self._peeks, (at, list(groups))][-LOOKS:]
+        looks = [{rank: frames(group.stack) for group in groups for rank in group.ranks} for _, groups in self._peeks]
+        last = self._samples[-1].ranks
+        world = max(max((rank.world_size or 0 for rank in last), default=0), len(last))
+        found = spinning(looks, heard.ranks, world)
+        if not found:
+            return heard
+        stack = next(group.stack for group in self._peeks[-1][1] if found[0] in group.ranks)
+        return spinning_opinion(found, user_place(stack))
 
     def _opinion(self, seen: Observation) -> Opinion:
         ended = [node.node for node in seen.nodes if node.state is JobState.ENDED and node.code == 0]

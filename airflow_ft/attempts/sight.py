@@ -30,7 +30,7 @@ from airflow_ft.core.recovery import Recovery, begin, ended, follow
 GIVES_UP = re.compile(
     r"^[EW]\d{4} .*torch/distributed/elastic/\S+\] failed \(exitcode: -?\d+\) local_rank: \d+ \(pid: \d+\)"
 )
-QUICK_SECONDS = 4.0  # with ten steps: a verdict that needs second signals
+QUICK_SECONDS = 3.0  # with ten steps: a verdict that needs second signals
 BEGINS = re.compile(r"ft-agent \S+ \{.*\"event\":\"start\"")
 GENERATION = re.compile(r"\"generation\": ?(\d{1,6})\b")
 
@@ -44,10 +44,12 @@ class Sight:
         self._reader = ProgressReader(pattern=order.progress_pattern)
         self._pattern = order.progress_pattern
         self._config = hang_config(policy)
+        self.may_act = policy.hang.action == "act"  # else the job must not even notice that it is looked at
         self._hang = HangDetector(self._config)
         self._highest = order.highest_step
         self._beyond_since: datetime | None = None
         self._generation_since = now()
+        self._saved_at: datetime | None = None  # when this generation was seen to save a checkpoint last
         self._given_up: set[str] = set()  # the logs in which a launcher has announced its end
         self._marked = True  # whether the beginning of this generation was read in the log
         self.generation = 0
@@ -100,6 +102,8 @@ class Sight:
         if moved and after.step is not None and (self._highest is None or after.step > self._highest):
             self._highest = after.step
             self._beyond_since = self._beyond_since or now
+        if after.checkpoint is not None and after.checkpoint != before.checkpoint:
+            self._saved_at = now
         told = [after.loaded_text] if after.loaded_text and after.loaded_text != before.loaded_text else []
         if self.recovery is not None and self.recovery.state == "pending":
             followed = self.recoveries[self.generation] = follow(self.recovery, after)
@@ -131,6 +135,11 @@ class Sight:
         return self._hang.silence > self._hang.threshold() / 2
 
     @property
+    def seconds_left(self) -> float:
+        """How much more silence is allowed."""
+        return self._hang.threshold() - self._hang.silence
+
+    @property
     def slowdown(self) -> float | None:
         """How many times as long as at first a step takes, if that is worth a word."""
         return self._hang.slowdown
@@ -148,6 +157,7 @@ class Sight:
             seconds_beyond=max(0.0, beyond),
             new_checkpoint=saved if newer else None,
             healthy_seconds=max(0.0, (now - self._generation_since).total_seconds()),
+            lost_seconds=max(0.0, (now - (self._saved_at or self._generation_since)).total_seconds()),
         )
 
     def failed(self) -> None:
@@ -173,7 +183,7 @@ class Sight:
         if at is None and self.recovery is not None:
             at, loss = self.recovery.died_at_step, self.recovery.loss_before
         self.recoveries[self.generation] = begin(at, self.loaded_checkpoint, loss)
-        self._beyond_since = None
+        self._beyond_since = self._saved_at = None
         self._generation_since = self._now()
         self._reader.restarted()
         self._hang.restarted()
@@ -194,6 +204,7 @@ class Sight:
             "highest": self._highest,
             "since": self._generation_since.isoformat(),
             "beyond": self._beyond_since.isoformat() if self._beyond_since else None,
+            "saved": self._saved_at.isoformat() if self._saved_at else None,
             "given_up": list[JsonValue](sorted(self._given_up)),
         }
 
@@ -212,7 +223,8 @@ class Sight:
         self._marked = state["marked"] is True
         self.loaded_checkpoint, self._highest = state["loaded"], state["highest"]  # type: ignore[assignment]
         self._generation_since = datetime.fromisoformat(str(state["since"]))
-        beyond, given_up = state.get("beyond"), state.get("given_up")
+        beyond, saved, given_up = state.get("beyond"), state.get("saved"), state.get("given_up")
+        self._saved_at = datetime.fromisoformat(str(saved)) if saved else None
         self._beyond_since = datetime.fromisoformat(str(beyond)) if beyond else None
         self._given_up = {str(source) for source in given_up} if isinstance(given_up, list) else set()
         self.cursors = {str(source): int(offset) for source, offset in cursors.items()}  # type: ignore[arg-type]

@@ -306,3 +306,14 @@ class SeesVitals(Protocol):
 
     async def vitals(self, ref: JobRef) -> Sequence[RankVitals]:
         """Return CPU time, I/O and state of each rank. Cheap: it is asked each second while training is silent."""
+
+
+@runtime_checkable
+class PeeksStacks(Protocol):
+    """A backend that can look at the stacks of busy processes without disturbing them (``agent.stacks.peek``)."""
+
+    async def peek_stacks(self, ref: JobRef, by_signal: bool) -> Sequence[StackGroup]:
+        """Return the stacks of the processes that are on a CPU right now.
+
+        :param by_signal: a signal may be used where nothing better works; it interrupts no blocking call.
+        """

@@ -59,7 +59,8 @@ class HangVerdict(Record):
 
     ``kind`` is ``hang`` or ``never_started``. ``incident`` counts the stalls of this run: the same number is the same
     stall, so that one is reported once and the next one again. ``ever_stepped`` says whether a step was ever read, also
-    in an earlier generation: if not, the output may just be one that we can't read.
+    in an earlier generation: if not, the output may just be one that we can't read. ``ranks`` are those that second
+    signals, or their own last steps, speak against.
     """
 
     kind: str = "hang"
@@ -69,6 +70,7 @@ class HangVerdict(Record):
     threshold: float = 0.0
     incident: int = 0
     ever_stepped: bool = False
+    ranks: tuple[int, ...] = ()
     text: str = ""
 
 
@@ -107,6 +109,7 @@ class HangDetector:
         self._silence = self._in_phase = self._waited = self._skipped = 0.0
         self._longest: dict[str, float] = {}
         self._incident = 0
+        self._at_once = 1  # steps that were seen at one moment, the last time that some were
         self._rhythm = Rhythm()
 
     def observe(self, at: float, step: int | None, phase: str | None) -> None:
@@ -231,7 +234,7 @@ class HangDetector:
         self._last_call = at
         watched = gap
         if gap > JUMP_SECONDS:
-            usual = sorted(self._gaps)[len(self._gaps) // 2] if self._gaps else 0.0
+            usual = self._look()
             watched = gap if gap <= 10 * usual else usual
         self._skipped += gap - watched
         self._gaps.append(gap)
@@ -248,7 +251,8 @@ class HangDetector:
         elif kind is not None:
             self._learn(kind)
         elif not self._hung and self._silence > 0 and self._skipped <= COARSE_SECONDS:  # 0: read in one go
-            self._rhythm.add(self._silence + self._skipped, self._step or 0, step)
+            self._rhythm.add(self._silence + self._skipped, self._step or 0, step, self._at_once)
+        self._at_once = 1 if self._silence > 0 else self._at_once + 1
         self._step, self._phase, self._before = step, phase, None
         self._stepped, self._ever_stepped = begins, self._ever_stepped or begins
         self._silence = self._in_phase = self._skipped = 0.0
@@ -278,9 +282,12 @@ class HangDetector:
     def _usual(self, step: int | None) -> float:
         config = self.config
         allowed = self._rhythm.allowed(
-            config.quick_seconds, config.floor_seconds, config.ceiling_seconds, config.multiple, step
+            config.quick_seconds, config.floor_seconds, config.ceiling_seconds, config.multiple, step, self._look()
         )
         return allowed if self._rhythm.known else max(allowed, 1.5 * self._waited)
+
+    def _look(self) -> float:
+        return sorted(self._gaps)[len(self._gaps) // 2] if self._gaps else 0.0
 
     def _verdict(self, silence: float, threshold: float) -> HangVerdict:
         allowed = f"{silence:.0f} s, {threshold:.0f} s are allowed"

@@ -17,6 +17,7 @@ from airflow_ft.core.findings import Finding, Reading
 from airflow_ft.core.launchers import Death
 from airflow_ft.core.prefixes import Who
 from airflow_ft.core.rules import Signature
+from airflow_ft.core.stackplaces import in_collective, user_place
 
 NEAR = 10  # lines: a message of several lines, each known by itself
 _THREAD = re.compile(r"^(?:Current thread|Thread)\b")
@@ -147,10 +148,13 @@ class _Together:
 
     members: tuple[tuple[int, str], ...]  # a rank (a pid where no rank is known) and its node
     stopped: bool = False
+    collective: bool = False
+    place: str = ""  # in the user's code
 
 
 def of_hang(facts: Facts) -> HangSuspects:
-    """Suspects of a hang: what the backend says, stopped ranks, else the few that are not where most are."""
+    """Suspects of a hang: what backend or second signals say, stopped ranks, who is not in a collective, or who is not
+    where most are."""
     told = [e for e in facts.evidence if e.source == "hang" and (e.rank is not None or e.node)]
     found = [Suspect(kind="rank", name=str(e.rank)) for e in told if e.rank is not None]
     found += [Suspect(kind="node", name=e.node) for e in told if e.node and _is_ours(facts, e.node)]
@@ -158,37 +162,63 @@ def of_hang(facts: Facts) -> HangSuspects:
         named = tuple(dict.fromkeys(found))
         return HangSuspects(named, f"{as_words(named)} {_verb(named, 'differs', 'differ')} from the others.")
     ranked = [stack for stack in facts.stacks if stack.ranks]  # the launcher itself has no rank
-    if not ranked:
-        return HangSuspects()
+    nodes = {stack.node for stack in ranked}
     groups = _together(ranked)
     odd = [group for group in groups if group.stopped]
-    how = "is stopped (SIGSTOP).", "are stopped (SIGSTOP)."
-    if not odd:
-        most = max(len(group.members) for group in groups)
-        odd = [group for group in groups if len(groups) > 1 and len(group.members) * 2 <= most]
-        how = "differs from the others.", "differ from the others."
-    return _named(facts, [member for group in odd for member in group.members], {stack.node for stack in ranked}, how)
+    if odd:
+        return _named(facts, odd, nodes, ("is stopped (SIGSTOP).", "are stopped (SIGSTOP)."))
+    if facts.hang is not None and facts.hang.ranks:
+        return _named(facts, _told_by_signals(facts.hang.ranks, groups), nodes, ("is suspected.", "are suspected."))
+    return _named(facts, _odd_ones(groups), nodes, ("differs from the others.", "differ from the others."))
 
 
-def _named(facts: Facts, members: Sequence[tuple[int, str]], all_nodes: set[str], how: tuple[str, str]) -> HangSuspects:
+def _told_by_signals(ranks: Sequence[int], groups: Sequence[_Together]) -> list[_Together]:
+    """The groups of these ranks, cut down to them; a rank that has ended has no stack, and no node."""
+    told = [
+        _Together(tuple(member for member in group.members if member[0] in ranks), place=group.place)
+        for group in groups
+        if any(rank in ranks for rank, _ in group.members)
+    ]
+    known = {rank for group in told for rank, _ in group.members}
+    return [*told, *(_Together(((rank, ""),)) for rank in ranks if rank not in known)]
+
+
+def _odd_ones(groups: Sequence[_Together]) -> list[_Together]:
+    arrived = {member for group in groups if group.collective for member in group.members}
+    absent = {member for group in groups for member in group.members} - arrived
+    if arrived and absent and len(absent) <= len(arrived):
+        return [group for group in groups if all(member in absent for member in group.members)]
+    most = max((len(group.members) for group in groups), default=0)
+    return [group for group in groups if len(groups) > 1 and len(group.members) * 2 <= most]
+
+
+def _named(facts: Facts, odd: Sequence[_Together], all_nodes: set[str], how: tuple[str, str]) -> HangSuspects:
+    members = list(dict.fromkeys(member for group in odd for member in group.members))
     if not members:
         return HangSuspects()
     ranks = tuple(Suspect(kind="rank", name=str(rank)) for rank, _ in members[:8])
     nodes = {node for _, node in members}
     where = next(iter(nodes)) if len(nodes) == 1 else ""
     apart = len(all_nodes) > 1 and where != "" and _is_ours(facts, where)
+    place = next((group.place for group in odd if group.place), "")
     sentence = f"{as_words(ranks)}{f' on {where}' if apart else ''} {_verb(members, *how)}"
+    sentence += f" {'It is' if len(members) == 1 else 'The first is'} in {place}." if place else ""
     return HangSuspects((*ranks, Suspect(kind="node", name=where)) if apart else ranks, sentence)
 
 
 def _together(stacks: Sequence[Stack]) -> list[_Together]:
     """Join what waits at the same place, whatever node it is on: each node groups only its own processes."""
     places: dict[tuple[str, bool], list[tuple[int, str]]] = {}
+    where: dict[tuple[str, bool], str] = {}
     for stack in stacks:
         place = ("", True) if stack.stopped else (_frames(stack.stack), False)
         places.setdefault(place, []).extend((rank, stack.node) for rank in stack.ranks)
+        where.setdefault(place, user_place(stack.stack))
     # A data loader's worker has its rank's number: where its rank is stands in another group, too.
-    return [_Together(tuple(dict.fromkeys(members)), stopped) for (_, stopped), members in places.items()]
+    return [
+        _Together(tuple(dict.fromkeys(members)), place[1], in_collective(place[0]), where[place])
+        for place, members in places.items()
+    ]
 
 
 def _frames(stack: str) -> str:

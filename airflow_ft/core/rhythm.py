@@ -9,6 +9,8 @@ Feeds ``hang``. Pure, of constant size. What is learned:
 - *Pauses*, intervals far above the usual: a save, a loader that starts again, a recompile. A pause that came k steps
   after the one before is expected again within 2k steps, and allowed to last longer than it did; one that doesn't
   recur is forgotten. So the minutes of compilation at step 2 don't make us slow for the whole run.
+- *Steps below our own look.* Who looks each half second sees five steps of 0.1 s at once. Where intervals are no longer
+  than two looks, the usual step is the time divided by the steps that came in it, and one look more is given.
 - *Round steps.* Who saves or evaluates without a word does so at step 500, not at step 487. Behind a round step (and
   before it) a longer clock runs, until that kind of round step was passed ``CLEAN`` times without a pause.
 
@@ -41,6 +43,8 @@ SHARE = 4  # a quarter of the ceiling is given where little is known: the first 
 FEW_MULTIPLE = 6.0
 SAMPLED_EVERY = 8
 OUTLIERS = 2
+LOOKS = 2.0  # intervals up to so many looks may be ours, not the training's
+BURSTS = 1.2  # steps an interval: below that, there is nothing to divide
 SLOWER = 1.5  # a step that takes so many times as long is told; below it is weather
 
 
@@ -56,6 +60,7 @@ class RhythmState(Record):
     clean: dict[str, int] = Field(default_factory=dict)
     round_pause: float = 0.0
     early: float = 0.0
+    crowd: tuple[float, float, float] = (0.0, 0.0, 0.0)  # fading sums: intervals, their seconds, their steps
 
 
 class Rhythm:
@@ -72,6 +77,7 @@ class Rhythm:
         self._clean = dict(state.clean)
         self._round_pause = state.round_pause
         self._early = state.early  # the usual step when the rhythm was first known well
+        self._crowd = state.crowd
         self._usual: float | None = None
 
     def to_state(self) -> RhythmState:
@@ -86,11 +92,19 @@ class Rhythm:
             clean=self._clean,
             round_pause=self._round_pause,
             early=self._early,
+            crowd=self._crowd,
         )
 
-    def add(self, seconds: float, before: int, step: int) -> None:
-        """Learn from a step that came ``seconds`` after the one before."""
+    def add(self, seconds: float, before: int, step: int, at_once: int = 1) -> None:
+        """Learn from a step that came ``seconds`` after the one before.
+
+        :param at_once: how many steps were seen in one look, the last time that some were.
+        """
         self._count += 1
+        kept = 1 - 1 / KEPT_INTERVALS
+        if seconds <= PAUSE * self._crowd[1] / max(self._crowd[0], 1e-9) or self._crowd[0] < FEW_INTERVALS:
+            intervals, spent, steps = self._crowd
+            self._crowd = (kept * intervals + 1, kept * spent + seconds, kept * steps + at_once)
         usual = self._usual
         if usual is None:
             usual = self.usual_seconds()
@@ -135,8 +149,20 @@ class Rhythm:
         """Whether enough steps were seen to speak of a rhythm."""
         return len(self._intervals) >= FEW_INTERVALS
 
-    def allowed(self, quick: float, floor: float, ceiling: float, multiple: float, step: int | None) -> float:
-        """Return how long the step after ``step`` may take. Without a step: in general, round or not."""
+    def _below_a_look(self, look: float) -> float | None:
+        """Return the usual step where several are seen at once only because we look so rarely."""
+        intervals, seconds, steps = self._crowd
+        if self.usual_seconds() > LOOKS * look or steps < BURSTS * intervals:
+            return None
+        return seconds / steps
+
+    def allowed(
+        self, quick: float, floor: float, ceiling: float, multiple: float, step: int | None, look: float = 0.0
+    ) -> float:
+        """Return how long the step after ``step`` may take. Without a step: in general, round or not.
+
+        :param look: seconds between two looks of ours.
+        """
         if not self.known:
             longest = FEW_MULTIPLE * max(self._intervals) if len(self._intervals) > 1 else ceiling
             return max(floor, min(ceiling, max(ceiling / SHARE, longest)))
@@ -149,6 +175,8 @@ class Rhythm:
             and self._count >= QUICK_INTERVALS
             and sum(self._intervals) + sum(self._sampled) >= QUICK_LEARNED_SECONDS
         )
+        if fast and (finer := self._below_a_look(look)) is not None:
+            patient = min(patient, multiple * finer + look)
         allowed = max(quick + patient, pause) if fast else max(floor, patient, pause)
         if self._is_suspicious(step):
             allowed = max(allowed, floor, ceiling / ROUND_SHARE, PAUSE_MARGIN * self._round_pause)

@@ -4,7 +4,8 @@ Fed by ``attempts.second_signals`` with samples that a backend took, asked befor
 ``CONFIRMS`` the silence (every rank idle, one stopped, one ended), ``CONTRADICTS`` it (somebody computes or moves
 bytes: a save, a compilation; wait longer), or is ``UNKNOWN``. What it can't be certain of:
 
-- *a spinning rank* contradicts although it may hang (NCCL spins, a lock may spin): it is given time, not for ever;
+- *a spinning rank* contradicts although it may hang (NCCL spins, a lock may spin): it is given time, not for ever, and
+  none once its stacks say that it gets nowhere (``stackplaces.spinning``);
 - *a GPU at work* may leave the CPU idle: where ranks hold a GPU, and nobody has read it, idleness confirms nothing.
 
 ``unchanged`` and ``stands_still`` are M14's rule: process I/O unchanged over several periods, then the accelerator's
@@ -51,11 +52,15 @@ class Sample(Record):
 
 
 class Opinion(Record):
-    """What the second signals say. ``kind`` is a better word for the verdict, if they have one."""
+    """What the second signals say. ``kind`` is a better word for the verdict, if they have one.
+
+    ``ranks`` are the suspects of what is confirmed; of a contradiction, the ranks that use a CPU and move no bytes.
+    """
 
     says: str = UNKNOWN
     kind: str = ""
     text: str = ""
+    ranks: tuple[int, ...] = ()
 
 
 def opinion(first: Sample | None, last: Sample | None, ended_nodes: Sequence[str] = ()) -> Opinion:
@@ -67,16 +72,20 @@ def opinion(first: Sample | None, last: Sample | None, ended_nodes: Sequence[str
         return Opinion(text="no second signals")
     stopped = [rank for rank in last.ranks if rank.state in ("T", "t")]
     if stopped:
-        return Opinion(says=CONFIRMS, kind="stopped", text=f"{_names(stopped)} stopped by a signal")
+        text = f"{_names(stopped)} stopped by a signal"
+        return Opinion(says=CONFIRMS, kind="stopped", text=text, ranks=_numbers(stopped))
     before = {(rank.node, rank.rank): rank for rank in first.ranks}
     pairs = [(before[key], rank) for rank in last.ranks if (key := (rank.node, rank.rank)) in before]
     seconds = last.at - first.at
     busy = [now for was, now in pairs if _is_busy(was, now, seconds)]
     if busy:
-        return Opinion(says=CONTRADICTS, text=f"{_names(busy)} busy: {_doing(pairs, busy, seconds)}")
+        moving = any(_moves(was, now, seconds) for was, now in pairs)
+        text = f"{_names(busy)} busy: {_doing(pairs, busy, seconds)}"
+        return Opinion(says=CONTRADICTS, text=text, ranks=() if moving else _numbers(busy))
     stuck = [now for was, now in pairs if was.state == now.state == "D"]
     if stuck:
-        return Opinion(says=CONFIRMS, kind="stopped", text=f"{_names(stuck)} waiting for a disk or a file system")
+        text = f"{_names(stuck)} waiting for a disk or a file system"
+        return Opinion(says=CONFIRMS, kind="stopped", text=text, ranks=_numbers(stuck))
     if any(not _is_idle(was, now, seconds) for was, now in pairs) or len(pairs) < len(last.ranks):
         return Opinion(text="the second signals are not clear")
     return _all_idle(last, ended_nodes)
@@ -86,10 +95,18 @@ def _all_idle(last: Sample, ended_nodes: Sequence[str]) -> Opinion:
     missing = _missing(last)
     if missing or ended_nodes:
         who = ", ".join([*(f"rank {rank}" for rank in missing[:8]), *ended_nodes[:8]])
-        return Opinion(says=CONFIRMS, kind="exit_hang", text=f"{who} ended, the others wait")
+        ranks = tuple(missing[:8])
+        return Opinion(says=CONFIRMS, kind="exit_hang", text=f"{who} ended, the others wait", ranks=ranks)
     if any(rank.gpu for rank in last.ranks):
         return Opinion(text="the CPUs are idle, the GPUs were not asked")
     return Opinion(says=CONFIRMS, text=f"all {len(last.ranks)} ranks are idle: no CPU time, no I/O")
+
+
+def spinning_opinion(ranks: Sequence[int], place: str) -> Opinion:
+    """Say that ranks which use a CPU get nowhere (``stackplaces.spinning``)."""
+    names = _names([RankVitals(rank=rank) for rank in ranks])
+    where = f" in {place}" if place else ""
+    return Opinion(says=CONFIRMS, text=f"{names} spinning{where}, the others wait", ranks=tuple(ranks))
 
 
 def may_act(verdict: HangVerdict, heard: Opinion, floor: float) -> bool:
@@ -137,9 +154,12 @@ def _cores(was: RankVitals, now: RankVitals, seconds: float) -> float:
     return (now.cpu_seconds - was.cpu_seconds) / seconds
 
 
+def _moves(was: RankVitals, now: RankVitals, seconds: float) -> bool:
+    return (now.io_bytes - was.io_bytes) / seconds >= BUSY_BYTES_PER_SECOND
+
+
 def _is_busy(was: RankVitals, now: RankVitals, seconds: float) -> bool:
-    moved = (now.io_bytes - was.io_bytes) / seconds
-    return _cores(was, now, seconds) >= BUSY_CPU or moved >= BUSY_BYTES_PER_SECOND
+    return _cores(was, now, seconds) >= BUSY_CPU or _moves(was, now, seconds)
 
 
 def _is_idle(was: RankVitals, now: RankVitals, seconds: float) -> bool:
@@ -151,6 +171,10 @@ def _missing(last: Sample) -> list[int]:
     world = max((rank.world_size or 0 for rank in last.ranks), default=0)
     present = {rank.rank for rank in last.ranks if rank.rank is not None and rank.state != "Z"}
     return [rank for rank in range(world) if rank not in present] if 0 < world <= 100_000 else []
+
+
+def _numbers(ranks: Sequence[RankVitals]) -> tuple[int, ...]:
+    return tuple(rank.rank for rank in ranks if rank.rank is not None)
 
 
 def _names(ranks: Sequence[RankVitals]) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from airflow_ft.attempts.second_signals import SecondSignals
-from airflow_ft.backends.base import UnreachableError
+from airflow_ft.backends.base import StackGroup, UnreachableError
 from airflow_ft.core.hang import HangConfig, HangDetector, HangVerdict
 from airflow_ft.core.vitals import RankVitals
 
@@ -44,7 +44,9 @@ def hang(machine: Any, until: float = 400.0) -> tuple[float | None, HangVerdict 
     )
     signals = SecondSignals(machine, None, desk)  # type: ignore[arg-type]
     detector = HangDetector(HangConfig())
-    sight: Any = SimpleNamespace(verdict=lambda: detector.check(desk.now().timestamp()), is_silent=False)
+    sight: Any = SimpleNamespace(
+        verdict=lambda: detector.check(desk.now().timestamp()), is_silent=False, seconds_left=0.0, may_act=True
+    )
     seen: Any = SimpleNamespace(nodes=())
 
     async def story() -> tuple[float | None, HangVerdict | None]:
@@ -57,6 +59,7 @@ def hang(machine: Any, until: float = 400.0) -> tuple[float | None, HangVerdict 
                 detector.observe(desk.now().timestamp(), tick, "train")
             detector.check(desk.now().timestamp())
             sight.is_silent = detector.silence > detector.threshold() / 2
+            sight.seconds_left = detector.threshold() - detector.silence
             verdict = await signals.ask(sight, seen, FLOOR)
             if verdict is not None:
                 return clock["at"] - last, verdict
@@ -77,6 +80,40 @@ def test_idle_ranks_confirm_a_busy_one_is_given_time() -> None:
     assert len(said) == 1
     assert "rank 0 is busy: 100% of a core" in said[0]
     assert "more time" in said[0]
+
+
+class SpinningMachine(Machine):
+    """Rank 0 burns a core; ``lines`` are where it is at each look."""
+
+    def __init__(self, *functions: str) -> None:
+        super().__init__(cores=1.0)
+        self.functions = functions
+        self.peeks = 0
+
+    async def peek_stacks(self, ref: Any, by_signal: bool) -> Sequence[StackGroup]:
+        assert by_signal
+        function = self.functions[self.peeks % len(self.functions)]
+        self.peeks += 1
+        stack = f'Current thread 1:\n  File "train.py", line 44 in {function}\n  File "train.py", line 9 in train'
+        return [StackGroup(node="n1", ranks=(0,), pids=(7,), stack=stack)]
+
+
+@pytest.mark.story("PRG-10")
+@pytest.mark.row("P9")
+def test_a_rank_that_spins_at_one_place_is_acted_upon_at_once_and_named() -> None:
+    at, verdict, _ = hang(SpinningMachine("misbehave"))
+    assert at is not None and at <= 10 * 0.5 + 5
+    assert verdict is not None and verdict.ranks == (0,)
+    assert "rank 0 is spinning in misbehave (train.py:44), the others wait" in verdict.text
+
+
+@pytest.mark.story("PRG-10")
+@pytest.mark.parametrize("functions", [("compile_graph",), ("tokens", "pack", "tokens")])
+def test_a_rank_that_compiles_or_moves_on_is_given_time(functions: tuple[str, ...]) -> None:
+    machine = SpinningMachine(*functions)
+    at, _, _ = hang(machine)
+    assert at is not None and at >= 2 * FLOOR
+    assert machine.peeks > 3
 
 
 def test_a_stopped_rank_has_its_own_word() -> None:

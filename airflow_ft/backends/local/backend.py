@@ -91,6 +91,11 @@ class LocalBackend:
         identity, nodes = await _in_thread(_known, ref)
         return await _given(orders.dump_stacks(_folder(ref), identity, nodes)) if identity else []
 
+    async def peek_stacks(self, ref: JobRef, by_signal: bool) -> Sequence[StackGroup]:
+        """Look at the stacks of the processes that are on a CPU."""
+        identity, nodes = await _in_thread(_known, ref)
+        return await _in_thread(orders.peek_stacks, _folder(ref), tuple(nodes), by_signal) if identity else []
+
     async def vitals(self, ref: JobRef) -> Sequence[RankVitals]:
         """Return CPU time, I/O and state of each rank, from /proc."""
         identity, nodes = await _in_thread(_known, ref)

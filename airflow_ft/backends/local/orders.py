@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from airflow_ft.agent import orders as agent_orders
+from airflow_ft.agent import stacks as agent_stacks
 from airflow_ft.agent import state as agent_state
 from airflow_ft.backends import agent_archive, subprocesses
 from airflow_ft.backends.base import Order, StackGroup
@@ -40,6 +41,16 @@ async def dump_stacks(folder: JobFolder, identity: Identity, nodes: tuple[str, .
     """Dump the stacks of every node's processes; a node that doesn't answer is left out."""
     dumps = await asyncio.gather(*(_dump_node(folder, identity, node) for node in nodes))
     return [group for groups in dumps for group in groups]
+
+
+def peek_stacks(folder: JobFolder, nodes: tuple[str, ...], by_signal: bool) -> list[StackGroup]:
+    """Look at the stacks of what is on a CPU: their files are on this machine, so no agent is asked."""
+    return [
+        group
+        for node in nodes
+        if os.path.isdir(folder.node(node))
+        for group in _groups(node, agent_stacks.peek(folder.node(node), by_signal))
+    ]
 
 
 def _release(folder: JobFolder, identity: Identity, node: str, order: Order) -> bool:
