@@ -31,6 +31,7 @@ from airflow_ft.core.chain import Debt, Incident
 from airflow_ft.core.classify import classify
 from airflow_ft.core.decide import decide, past_fault
 from airflow_ft.core.decisions import Action, Decision
+from airflow_ft.core.explain import inputs_of
 from airflow_ft.core.facts import Facts
 from airflow_ft.core.faults import Diagnosis, FaultClass, Retry
 from airflow_ft.core.hang import HangVerdict
@@ -42,8 +43,10 @@ from airflow_ft.core.sanitise import sanitise
 from airflow_ft.core.situation import Situation
 from airflow_ft.core.slimming import slimmed
 from airflow_ft.core.story import fault_sentence
+from airflow_ft.core.user_rules import RuleHit
 from airflow_ft.diagnosis.gather import Gathered, gather
-from airflow_ft.diagnosis.redaction import redacted
+from airflow_ft.diagnosis.redaction import redact, redacted
+from airflow_ft.diagnosis.rule_lines import rule_hits
 
 ORDER_KEY = "ft_order"
 INCIDENTS_KEY = "ft_incidents"  # all restarts in place of the attempt so far: the agents echo only the last one
@@ -84,10 +87,10 @@ class Concluder:
                 self.told_again = seen.generation
                 self.desk.say(f"A decision on generation {seen.generation} is written already; it is carried out.")
             return written
-        diagnosis = await self._diagnosis(seen, verdict)
+        diagnosis, hits = await self._diagnosis(seen, verdict)
         reach("conclude.diagnosed")
-        situation = await self._situation(seen, diagnosis, verdict, known)
-        decision = decide(self.policy, situation, self.desk.now())
+        situation, now = (await self._situation(seen, diagnosis, verdict, known, hits)).compact(), self.desk.now()
+        decision = decide(self.policy, situation, now)
         reach("conclude.decided")
         incident = Incident(
             attempt=self.order.ref.attempt,
@@ -99,6 +102,7 @@ class Concluder:
             run=situation.run,
             progress=self.sight.progress,
             past=past_fault(situation, decision),
+            inputs=inputs_of(situation, self.policy, now),
         )
         self.desk.say(fault_sentence(incident), warning=True)
         self.desk.say(f"Decision: {decision.reason}")
@@ -106,23 +110,25 @@ class Concluder:
 
     # --- evidence ------------------------------------------------------------------------------------------------
 
-    async def _diagnosis(self, seen: Observation, verdict: HangVerdict | None) -> Diagnosis:
+    async def _diagnosis(self, seen: Observation, verdict: HangVerdict | None) -> tuple[Diagnosis, tuple[RuleHit, ...]]:
         try:
             stacks = await self._stacks() if verdict is not None else []
             gathered = await gather(self.backend, self.order.ref)
             facts = self._facts(gathered, seen, verdict, stacks)
             reach("conclude.gathered")
             diagnosis = await asyncio.to_thread(classify, facts, self.rules)
-            return redacted(_with_what_was_missing(diagnosis, gathered), self.secrets)
+            hits = await asyncio.to_thread(rule_hits, self.policy.rules, facts)
+            told = tuple(hit.but(text=redact(hit.text, self.secrets)) for hit in hits)
+            return redacted(_with_what_was_missing(diagnosis, gathered), self.secrets), told
         except BackendError:
             raise  # nothing was seen: the watch goes on and looks again
         except Exception as error:  # noqa: BLE001 - a supervisor's border: a bug in a rule must not leave the job held
             self.desk.say(f"The fault could not be classified: {error!r}", warning=True)
             text = f"The fault could not be classified ({type(error).__name__})."
-            return Diagnosis(fault_class=FaultClass.UNKNOWN, text=text, retry=Retry.UNKNOWN)
+            return Diagnosis(fault_class=FaultClass.UNKNOWN, text=text, retry=Retry.UNKNOWN), ()
 
     async def _stacks(self) -> Sequence[StackGroup]:
-        if Capability.DUMP_STACKS not in self.backend.can or self.policy.hang.action != "act":
+        if Capability.DUMP_STACKS not in self.backend.can or not self.policy.acts_on_hangs:
             return []
         try:
             return await limited(self.backend.dump_stacks(self.order.ref), STACKS_SECONDS, "dumping stacks")
@@ -160,7 +166,12 @@ class Concluder:
         )
 
     async def _situation(
-        self, seen: Observation, diagnosis: Diagnosis, verdict: HangVerdict | None, known: Sequence[Incident]
+        self,
+        seen: Observation,
+        diagnosis: Diagnosis,
+        verdict: HangVerdict | None,
+        known: Sequence[Incident],
+        hits: tuple[RuleHit, ...],
     ) -> Situation:
         pool = await limited(self.backend.pool(self.order.ref), ACT_SECONDS, "listing nodes")
         last = known[-1].decision if known else None
@@ -177,6 +188,10 @@ class Concluder:
             pool_nodes=pool.nodes,
             excluded_nodes=last.excluded_nodes if last else self.order.excluded_nodes,
             hang=verdict is not None,
+            soft_nodes=last.soft_nodes if last else self.order.soft_nodes,
+            gpus=self.order.gpus or self.order.nodes_needed * (self.policy.gpus_per_node or 0),
+            rule_hits=hits,
+            salt=f"{self.order.ref.name}/{seen.generation}",
         )
 
     def _possible(self, seen: Observation) -> tuple[Action, ...]:
@@ -253,7 +268,7 @@ class Concluder:
         return Order(generation=generation, digest=noted.decision.digest(), note=note, by=by)
 
     def _note(self, incident: Incident) -> dict[str, object]:
-        (slim,) = slimmed((incident.but(decision=incident.decision.but(considered=())),), NOTE_BYTES - 200)
+        (slim,) = slimmed((incident.but(decision=incident.decision.but(considered=()), inputs=None),), NOTE_BYTES - 200)
         note = sanitise(slim.to_record(), NOTE_BYTES)
         return dict(note) if isinstance(note, dict) else {}
 

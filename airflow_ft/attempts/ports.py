@@ -78,7 +78,9 @@ class WatchOrder(Record):
     ledger: Ledger = Ledger()
     faults: tuple[PastFault, ...] = ()
     excluded_nodes: tuple[str, ...] = ()
+    soft_nodes: tuple[str, ...] = ()
     nodes_needed: int = 1
+    gpus: int = 0  # of one attempt; 0: not known
     highest_step: int | None = None
     last_checkpoint: int | None = None
     recovery: Recovery | None = None  # of the fault before this attempt, still pending

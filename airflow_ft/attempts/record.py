@@ -90,6 +90,7 @@ def taken(chain: Chain, attempt: Attempt) -> Chain:
         decision=decision,
         ledger=last.ledger if last else chain.ledger,
         excluded_nodes=last.excluded_nodes if last else chain.excluded_nodes,
+        soft_nodes=last.soft_nodes if last else chain.soft_nodes,
         faults=(*chain.faults, *past)[-FAULTS_KEPT:],
         highest_step=_highest([chain.highest_step, *(p.step for p in seen)]),
         last_checkpoint=last_checkpoint,

@@ -39,9 +39,9 @@ from airflow_ft.backends.base import (
 from airflow_ft.core.chain import Attempt, AttemptState, Chain, End, Incident, JobRef, Outcome
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.faults import Diagnosis, FaultClass, Retry
-from airflow_ft.core.ledger import Ledger
 from airflow_ft.core.names import attempt_name, chain_id
 from airflow_ft.core.policy import FaultTolerancePolicy
+from airflow_ft.core.policy_record import recorded_policy
 
 T = TypeVar("T")
 
@@ -144,7 +144,7 @@ class Starter:
             segment=chain.segment + 1,
             segment_first=chain.attempts,
             max_tries=self.info.max_tries,
-            ledger=Ledger(highest_step=chain.highest_step),
+            ledger=chain.ledger.of_next_segment(chain.highest_step),
             faults=(),
             decision=None,
             concluded=None,
@@ -233,6 +233,9 @@ class Starter:
         if seen.cancelled and seen.cancelled_by == CLEAR:
             return await self._submitted_anew(await self._fenced(await self._segment_begun(chain)))
         self.naming(attempt.name, chain.chain_id)
+        if attempt.policy != (policy := recorded_policy(self.policy)):  # a person has changed it meanwhile
+            attempt = attempt.but(policy=policy)
+            self.store.save_attempt(attempt)
         text = f"Attempt {attempt.number} was found {seen.state.value}; it is adopted."
         self.say(text)
         if seen.state not in (JobState.ENDED, JobState.GONE):
@@ -262,6 +265,8 @@ class Starter:
             name=attempt_name(chain.chain_id, chain.attempts),
             try_number=self.info.try_number,
             excluded_nodes=chain.excluded_nodes,
+            soft_nodes=chain.soft_nodes,
+            policy=recorded_policy(self.policy),
             created_at=self.now(),
             expected_checkpoint=chain.last_checkpoint,
             resume_from=chain.last_checkpoint_path or "",
@@ -281,6 +286,7 @@ class Starter:
             attempt=attempt.number,
             tags=self.info.tags(),
             excluded_nodes=attempt.excluded_nodes,
+            soft_nodes=attempt.soft_nodes,
             resume_from=attempt.resume_from,
             hold=self.policy.hold_seconds,
             grace=self.policy.grace_seconds,

@@ -25,6 +25,7 @@ from airflow_ft.core.ledger import Ledger, Run
 from airflow_ft.core.progress import Progress
 from airflow_ft.core.records import RECORD_VERSION, Record
 from airflow_ft.core.recovery import Recovery
+from airflow_ft.core.user_rules import RuleHit
 
 
 class AttemptState(str, Enum):
@@ -79,6 +80,32 @@ class PastFault(Record):
     rule: str = ""  # the user's rule that was followed
 
 
+class Inputs(Record):
+    """What a decision was made of, beside the diagnosis, the run and the earlier faults: enough to make it again.
+
+    ``at`` is when it was made, ``policy`` the digest of the policy (the attempt has the whole of it), ``faults`` how many
+    earlier faults of the segment were known. The other fields are those of ``situation.Situation``.
+    """
+
+    at: AwareDatetime
+    policy: str = ""
+    faults: int = 0
+    ledger: Ledger = Ledger()
+    step: int | None = None
+    can: tuple[str, ...] = ()
+    nodes_needed: int = 1
+    pool_nodes: tuple[str, ...] = ()
+    pool_size: int = 0
+    excluded_nodes: tuple[str, ...] = ()
+    soft_nodes: tuple[str, ...] = ()
+    hang: bool = False
+    replaces_pods: bool = False
+    foreign_restarts: int = 0
+    gpus: int = 0
+    rule_hits: tuple[RuleHit, ...] = ()
+    salt: str = ""
+
+
 class Incident(Record):
     """One fault and what was done about it. Generation n is the one that failed."""
 
@@ -93,6 +120,7 @@ class Incident(Record):
     progress: Progress | None = None
     recovery: Recovery | None = None
     past: PastFault | None = None  # what the policy remembers of it
+    inputs: Inputs | None = None  # None: an older version's, or left out to make the record smaller
 
 
 class Outcome(Record):
@@ -132,6 +160,8 @@ class Attempt(Record):
     ref: JobRef | None = None
     nodes: tuple[str, ...] = ()
     excluded_nodes: tuple[str, ...] = ()
+    soft_nodes: tuple[str, ...] = ()  # avoided where others are free
+    policy: dict[str, JsonValue] = Field(default_factory=dict)  # what is not at its default; {}: not recorded
     created_at: AwareDatetime
     ended_at: AwareDatetime | None = None
     expected_checkpoint: int | None = None
@@ -189,6 +219,7 @@ class Chain(Record):
     grace_seconds: float = 30.0  # what its jobs get between TERM and KILL, also from those who know only the chain
     ledger: Ledger = Ledger()
     excluded_nodes: tuple[str, ...] = ()
+    soft_nodes: tuple[str, ...] = ()
     faults: tuple[PastFault, ...] = ()  # of this segment, the newest last, at most 64
     highest_step: int | None = None  # over all segments
     last_checkpoint: int | None = None

@@ -62,6 +62,7 @@ class FaultTolerancePolicy(CheckedSettings):
     :param max_free_restarts: restarts in place and hang restarts together within ``free_window_seconds``.
     :param max_restarts_in_window: charged restarts within ``restart_window_seconds``, whatever ``max_restarts`` has
         left: a storm ends early. Nothing: no such limit.
+    :param gpus_per_node: for that limit, where the job doesn't say how many GPUs it has.
     :param max_lost_gpu_hours: the GPU time that faults may cost in all; then it stops. Nothing: no such limit.
     :param ladder: for single fault classes another list of rungs than the default one.
     :param signature_ladders: the same for single signatures, by their id; before the class's.
@@ -91,6 +92,7 @@ class FaultTolerancePolicy(CheckedSettings):
     )
     restart_window_seconds: Seconds = setting(6 * 3600.0, gt=0, allowed=SECONDS)
     max_lost_gpu_hours: Seconds | None = setting(None, gt=0, allowed="Give GPU-hours above 0, or leave it out.")
+    gpus_per_node: Whole | None = setting(None, ge=1, le=128, allowed="Give a number from 1 to 128, or leave it out.")
     exclusion: ExclusionSettings = setting(ExclusionSettings(), allowed="Give ExclusionSettings.")
     backoff: BackoffSettings = setting(BackoffSettings(), allowed="Give BackoffSettings.")
     ladder: dict[FaultClass, tuple[Rung, ...]] = setting({}, allowed="Give a list of rungs for a fault class.")

@@ -12,7 +12,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from airflow_ft.core.policy import FaultTolerancePolicy
+from airflow_ft.core.sanitise import size_of
 from airflow_ft.core.settings import SettingsError
+
+MAX_RECORDED_BYTES = 3_000  # of the 16 kB of an attempt's record
 
 
 def write_policy(policy: FaultTolerancePolicy) -> dict[str, Any]:
@@ -49,3 +52,9 @@ def _known(model: type[BaseModel], record: Any) -> dict[str, Any]:
     if record.get("mode") != "full":
         fields.pop("hang", None)
     return fields
+
+
+def recorded_policy(policy: FaultTolerancePolicy) -> dict[str, Any]:
+    """Return what the chain keeps of the policy: what is not at its default; nothing if that is too much."""
+    record = policy.to_dict()
+    return record if size_of(record) <= MAX_RECORDED_BYTES else {}

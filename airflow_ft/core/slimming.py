@@ -1,9 +1,9 @@
 """Make incidents and chains smaller so that they fit into a record or an event, never by cutting JSON.
 
 A list whose middle was cut out is no list of incidents any more. So what goes first is what a person needs least: the
-evidence beyond the best, then the rules that were considered, then long texts; each from the oldest incident on. Who,
-when, which class and what was decided stay as long as there is room. The newest incident always stays whole enough to
-act on, because its decision is the one that holds.
+evidence beyond the best, then the rules that were considered and what was put in, then long texts; each from the oldest
+incident on. Who, when, which class and what was decided stay as long as there is room. The newest incident always stays
+whole enough to act on, because its decision is the one that holds.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def slimmed(incidents: tuple[Incident, ...], limit_bytes: int) -> tuple[Incident
     """Return the incidents, made smaller step by step until they fit; at last the oldest are left out."""
     kept = list(incidents)
     sizes = [_size(one) for one in kept]
-    for make_smaller in (_fewer_evidence, _without_rules, _shorter_texts, _bare, _superseded):
+    for make_smaller in (_fewer_evidence, _without_rules, _without_inputs, _shorter_texts, _bare, _superseded):
         count = len(kept) - 1 if make_smaller is _superseded else len(kept)
         for index in range(count):
             if sum(sizes) <= limit_bytes:
@@ -83,6 +83,10 @@ def _fewer_evidence(incident: Incident) -> Incident:
 
 def _without_rules(incident: Incident) -> Incident:
     return incident.but(decision=incident.decision.but(considered=()), diagnosis=incident.diagnosis.but(evidence=()))
+
+
+def _without_inputs(incident: Incident) -> Incident:
+    return incident.but(inputs=None)
 
 
 def _shorter_texts(incident: Incident) -> Incident:

@@ -62,6 +62,11 @@ def policy_from(given: Any, job: Any = None, folder: str | None = None) -> Fault
     )
 
 
+def dag_folder(operator: Any) -> str | None:
+    """Return the folder of the DAG file that an operator stands in, if it stands in one."""
+    return str(Path(operator.dag.fileloc).parent) if operator.has_dag() else None
+
+
 def _found(text: str, folder: str | None) -> str:
     beside = Path(folder, text) if folder else Path(text)
     return str(beside) if beside.suffix in (".yaml", ".yml") and beside.is_file() else text

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta, timezone
@@ -26,7 +25,14 @@ from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.operators.desk import CLEARED, DELETED, TaskStateStore, WorkerDesk, task_state
 from airflow_ft.operators.links import RetryChainLink, TrainingLogLink
 from airflow_ft.operators.retry_policy import FaultToleranceRetryPolicy
-from airflow_ft.operators.settings import RETRIES, TrainingSettingsError, job_from, policy_from, refuse_retries
+from airflow_ft.operators.settings import (
+    RETRIES,
+    TrainingSettingsError,
+    dag_folder,
+    job_from,
+    policy_from,
+    refuse_retries,
+)
 from airflow_ft.triggers.training import ATTEMPT_KEY, TrainingTrigger
 
 if TYPE_CHECKING:
@@ -44,8 +50,8 @@ class FaultTolerantTrainingOperator(BaseOperator):
     kept in the task's state store: see ``airflow ft chain DAG RUN TASK``.
 
     :param job: what to train and where: ``LocalJob``, … Every string in it is templated.
-    :param policy: a ``FaultTolerancePolicy``, a dictionary of its fields, a preset's name ("multi_node"), or the path of
-        a policy file. Default: the annotations of the job's manifest, else section ``[fault_tolerance]``.
+    :param policy: a ``FaultTolerancePolicy``, a dictionary of its fields, a preset's name ("multi_node"), or the path
+        of a policy file. Default: the annotations of the job's manifest, else section ``[fault_tolerance]``.
     :param deferrable: watch in the triggerer (default) instead of holding a worker slot.
     :param attempt_timeout: the longest time one attempt may take. Then it is stopped and the task fails: a limit, not a
         fault. ``execution_timeout`` limits a try in the same way, deferred or not.
@@ -78,7 +84,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
         super().__init__(**kwargs)
         self.retries = RETRIES
         self.retry_policy = FaultToleranceRetryPolicy()
-        self.policy = policy_from(policy, job, os.path.dirname(self.dag.fileloc) if self.has_dag() else None)
+        self.policy = policy_from(policy, job, dag_folder(self))
         self.job = job if isinstance(job, XComArg) else job_from(job)
         self.deferrable = deferrable
         self.attempt_timeout = attempt_timeout
@@ -274,6 +280,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
             ledger=chain.ledger,
             faults=chain.faults,
             excluded_nodes=attempt.excluded_nodes,
+            soft_nodes=attempt.soft_nodes,
             nodes_needed=job_from(self.job).nodes_needed(),
             highest_step=chain.highest_step,
             last_checkpoint=chain.last_checkpoint,

@@ -149,6 +149,7 @@ def _identity(job: LocalJob, submission: Submission) -> Identity:
         pool=job.pool,
         pool_nodes=job.pool_nodes,
         excluded_nodes=submission.excluded_nodes,
+        soft_nodes=submission.soft_nodes,
         resume_from=submission.resume_from,
         folders=(job.folder(), *([os.path.expanduser(job.checkpoints)] if job.checkpoints else [])),
         hold=submission.hold,

@@ -38,6 +38,7 @@ class Identity(Record):
     pool: str
     pool_nodes: int
     excluded_nodes: tuple[str, ...] = ()
+    soft_nodes: tuple[str, ...] = ()
     resume_from: str = ""
     folders: tuple[str, ...] = ()  # where the job writes: their disks matter
     hold: float

@@ -127,7 +127,7 @@ def _place_locked(pool: Pool, folder: JobFolder, identity: Identity, usable: lis
     free = [node for node in usable if pool.is_free(node)]
     if len(free) < identity.nodes:
         return f"waits for {identity.nodes} nodes, {len(free)} of {len(usable)} are free"
-    chosen = tuple(free[: identity.nodes])
+    chosen = tuple(sorted(free, key=lambda node: node in identity.soft_nodes)[: identity.nodes])
     addresses = tuple(address(node) for node in chosen)
     port = _free_port(addresses[0], _ports_in_use(pool))
     for node in chosen:
