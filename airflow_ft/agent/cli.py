@@ -1,8 +1,8 @@
-"""The command line: ``run``, ``order``, ``stacks``.
+"""The command line: ``run``, ``order``, ``stacks``, ``show``.
 
 This is the agent's only interface to the outside besides its folder: backends put it in front of the training command
-(`run`), call it on the node by pods/exec or srun (`order`, `stacks`), and read the exit code and the one line of JSON.
-An option of `run` that this version doesn't know is reported and ignored: a newer sender must not keep a training from
+(`run`), call it on the node by pods/exec or srun (the others), and read the exit code and the one line of JSON. An
+option of `run` that this version doesn't know is reported and ignored: a newer sender must not keep a training from
 starting. Heavy modules are imported when their command is used, since an order has to be quick.
 """
 
@@ -26,7 +26,7 @@ def main(argv: list[str] | None = None) -> int:
     if unknown or words[cut:]:
         sys.stderr.write("ft-agent: unknown arguments: %s. See --help\n" % " ".join(unknown + words[cut:]))
         return 2
-    return _order(options) if options.verb == "order" else _stacks(options)
+    return {"order": _order, "stacks": _stacks, "show": _show}[options.verb](options)
 
 
 def _run(options: argparse.Namespace, words: list[str], unknown: list[str]) -> int:
@@ -58,6 +58,7 @@ def _run(options: argparse.Namespace, words: list[str], unknown: list[str]) -> i
         nonce=options.nonce,
         once=options.once,
         unless_exists=os.path.abspath(options.unless_exists) if options.unless_exists else None,
+        last_words=options.last_words,
     )
     return supervisor.run(wanted, caller)
 
@@ -92,9 +93,25 @@ def _stacks(options: argparse.Namespace) -> int:
     return 0
 
 
+def _show(options: argparse.Namespace) -> int:
+    from . import orders, processes, state
+
+    directory = os.path.abspath(options.dir)
+    found = state.read_state(directory)
+    shown = {
+        "state": found,
+        "lives": bool(found and state.agent_lives(found)),
+        "command_lives": bool(found and processes.is_alive(found.get("child"), found.get("child_start"))),
+        "report": state.read_report(directory),
+        "notes": orders.notes(directory),
+    }
+    print(json.dumps(shown, separators=(",", ":")))
+    return 0
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ft-agent", description="Beside the training command, on every node.")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="run|order|stacks")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="run|order|stacks|show")
     run = verbs.add_parser("run", allow_abbrev=False, help="start and supervise the command after `--`")
     run.add_argument("--dir", required=True, help="folder for state, orders and report; one agent at a time")
     run.add_argument("--attempt", default="attempt", help="name of the attempt; part of the rendezvous id")
@@ -103,6 +120,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--grace", type=float, default=60.0, help="seconds from TERM to the kill of the tree (60)")
     run.add_argument("--nonce", default="-", help="word that marks the agent's lines on stderr")
     run.add_argument("--unless-exists", help="start nothing (exit 76) once this path exists")
+    run.add_argument("--last-words", help="file that gets the report at the end (a container's termination message)")
     run.add_argument("--once", action="store_true", help="start nothing (exit 75) if this incarnation began before")
     run.add_argument("--detach", action="store_true", help="become a daemon; return when it holds its lock")
     run.add_argument("--output", help="file for stdout and stderr of the daemon (DIR/output.log)")
@@ -118,4 +136,6 @@ def _parser() -> argparse.ArgumentParser:
     stacks = verbs.add_parser("stacks", allow_abbrev=False, help="dump the stacks of all Python processes of the tree")
     stacks.add_argument("--dir", required=True)
     stacks.add_argument("--no-signal", action="store_true", help="py-spy or nothing: for a run that isn't to be killed")
+    show = verbs.add_parser("show", allow_abbrev=False, help="print the agent's state and the orders it was given")
+    show.add_argument("--dir", required=True)
     return parser

@@ -97,6 +97,14 @@ def highest(directory: str, stacks: bool = False) -> int:
     return max([int(match.group(2)) for match in found if match and bool(match.group(1)) == stacks] or [-1])
 
 
+def notes(directory: str) -> list[dict[str, Any]]:
+    """The notes of all orders, the oldest first: an agent that was stopped right after one never came to echo it."""
+    numbers = range(1, highest(directory) + 1)
+    found = [read(os.path.join(directory, "orders", str(number))) for number in numbers]
+    given = [order.get("note") for order in found if order]
+    return [note for note in given if isinstance(note, dict)]
+
+
 def pending(directory: str, above: int, stacks: bool = False) -> dict[str, Any] | None:
     """The order that the agent should obey now: the highest beyond `above`. Lower ones are overtaken.
 

@@ -146,12 +146,19 @@ def fresh(attempt: str, incarnation: str | None, generation: int, old: dict[str,
     }
 
 
-def write_report(directory: str, fields: dict[str, Any], exit_code: int) -> None:
-    """Leave the end marker. A disk that refuses it changes nothing else."""
+def write_report(directory: str, fields: dict[str, Any], exit_code: int, last_words: str | None = None) -> None:
+    """Leave the end marker, also in a file that outlives the folder. A disk that refuses it changes nothing else."""
     kept = {key: fields[key] for key in ("code", "term", "generation", "attempt", "incarnation", "unkillable")}
     report = dict(kept, version=VERSION, end=True, exit=exit_code, at=time.time())
     try:
         write_atomic(os.path.join(directory, "report.json"), report)
+    except OSError:
+        pass
+    if not last_words:
+        return
+    try:  # not replaced: a container's termination message is a file mounted by itself
+        with open(last_words, "w") as file:
+            json.dump(report, file, separators=(",", ":"))
     except OSError:
         return
 

@@ -54,6 +54,7 @@ class Options(NamedTuple):
     nonce: str = "-"
     unless_exists: str | None = None
     once: bool = False
+    last_words: str | None = None
 
 
 def run(options: Options, caller: Caller) -> int:
@@ -339,7 +340,7 @@ class Supervisor:
             self._kill_all()
         code = self._exit_code()
         with suppress(Exception):
-            state.write_report(self._options.directory, self._now, code)
+            state.write_report(self._options.directory, self._now, code, self._options.last_words)
             self._change(phase="ended", hold_until=None)
             self._say("end", code=self._now["code"], term=self._now["term"], exit=code)
             until = time.monotonic() + LAST_WORDS_SECONDS

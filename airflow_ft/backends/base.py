@@ -22,7 +22,7 @@ from pydantic import AwareDatetime, Field
 from typing_extensions import Self
 
 from airflow_ft.core.chain import JobRef
-from airflow_ft.core.faults import Evidence
+from airflow_ft.core.faults import Evidence, Trust
 from airflow_ft.core.records import Record, Settings
 from airflow_ft.core.vitals import RankVitals
 
@@ -167,13 +167,17 @@ class LogChunk(Record):
 
 
 class LogTail(Record):
-    """The end of one log. ``offset`` is where in the whole log it begins."""
+    """The end of one log. ``offset`` is where in the whole log it begins.
+
+    ``trust`` is ``PLATFORM`` for what the cluster itself says of the job (reasons, conditions, events).
+    """
 
     source: str
     node: str | None = None
     data: bytes
     offset: int = 0
     path: str = ""
+    trust: Trust = Trust.JOB
 
 
 class StackGroup(Record):

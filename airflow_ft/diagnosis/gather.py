@@ -79,5 +79,5 @@ def _fit(tails: Sequence[LogTail], limits: Limits) -> tuple[tuple[LogText, ...],
             dropped.append(tail.source)
             continue
         room -= len(data)
-        kept.append(LogText(source=tail.source, data=data, node=tail.node))
+        kept.append(LogText(source=tail.source, data=data, node=tail.node, trust=tail.trust))
     return tuple(kept), tuple(dropped)

@@ -20,7 +20,7 @@ from airflow_ft.backends.kubernetes.job import KubernetesJob, training_container
 from airflow_ft.backends.kubernetes.kinds import HELPS, TRAINS, Json, Kind, Template, walk
 
 CHAIN, ATTEMPT, ROLE, CONTAINER = "airflow-ft/chain", "airflow-ft/attempt", "airflow-ft/role", "airflow-ft/container"
-AGENT = "airflow-ft/agent"
+AGENT, PRINTS = "airflow-ft/agent", "airflow-ft/prints"  # PRINTS: the training's output is in this pod's log
 RESTARTS, PREVIOUS, ADDED = "airflow-ft/restarts", "airflow-ft/previous", "airflow-ft/changed"
 MANAGER = "airflow-ft.io/attempt"  # of our entry in a TrainJob's runtimePatches
 GRACE_MARGIN_SECONDS = 5  # for the agent's own end, after the command's grace
@@ -114,7 +114,14 @@ class _Work:
         manifest["spec"]["runtimePatches"] = [*(manifest["spec"].get("runtimePatches") or ()), patch]
 
     def ray(self, manifest: Json, templates: list[Template]) -> None:
-        """Put the agent around a RayJob's entrypoint, which runs in the head pod; all pods get the rest."""
+        """Put the agent around a RayJob's entrypoint, which runs in the head pod; all pods get the rest.
+
+        The driver's output is in the submitter's log, so its pod has to be found: it gets a template, the operator's
+        own default, if the manifest has none.
+        """
+        if walk(manifest, ("spec", "submitterPodTemplate")) is None and _has_submitter(manifest):
+            manifest["spec"]["submitterPodTemplate"] = _submitter(walk(manifest, templates[0].path))
+            templates = self.job.kind.templates(manifest)
         for template in templates:
             pod = walk(manifest, template.path)
             spec = pod.setdefault("spec", {})
@@ -172,7 +179,13 @@ class _Work:
     def _label(self, pod: Json, template: Template, container: Json, has_agent: bool) -> None:
         metadata = pod["metadata"] = dict(pod.get("metadata") or {})
         role = template.role if template.role == HELPS else TRAINS
-        labels = {**job_labels(self.submission), ROLE: role, AGENT: "yes" if has_agent else "no"}
+        prints = template.name == "submitter" if self.job.kind.kind == "RayJob" else role == TRAINS
+        labels = {
+            **job_labels(self.submission),
+            ROLE: role,
+            AGENT: "yes" if has_agent else "no",
+            PRINTS: "yes" if prints else "no",
+        }
         metadata["labels"] = {**(metadata.get("labels") or {}), **labels}
         annotations = {CONTAINER: str(container.get("name", ""))}
         metadata["annotations"] = {**(metadata.get("annotations") or {}), **annotations}
@@ -229,6 +242,22 @@ def _name(manifest: Json, kind: Kind, submission: Submission, namespace: str | N
 def _tell_changes(manifest: Json, notes: list[str]) -> None:
     if notes:
         manifest["metadata"]["annotations"][ADDED] = json.dumps(notes)[:8000]
+
+
+def _has_submitter(manifest: Json) -> bool:
+    return bool(manifest["spec"].get("submissionMode", "K8sJobMode") == "K8sJobMode")
+
+
+def _submitter(head: Json) -> Json:
+    """Return the pod that KubeRay makes to submit the entrypoint: the head's image, and little else."""
+    spec = head.get("spec") or {}
+    container = {
+        "name": "ray-job-submitter",
+        "image": training_container(spec).get("image"),
+        "resources": {"requests": {"cpu": "500m", "memory": "200Mi"}, "limits": {"cpu": "1", "memory": "1Gi"}},
+    }
+    kept = {key: spec[key] for key in ("imagePullSecrets", "tolerations", "nodeSelector") if key in spec}
+    return {"spec": {**kept, "restartPolicy": "Never", "containers": [container]}}
 
 
 def _add_environment(container: Json, ours: list[Json]) -> None:

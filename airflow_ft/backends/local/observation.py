@@ -8,25 +8,15 @@ queued job is placed, what a dead launcher left is launched, a job that is over 
 
 from __future__ import annotations
 
-import os
 from contextlib import suppress
-from datetime import datetime, timezone
-from typing import Any
 
 from airflow_ft.agent import orders as agent_orders
+from airflow_ft.backends import agent_reports
 from airflow_ft.backends.base import JobState, NodeReport, Observation
 from airflow_ft.backends.local import launch, pool, survey
 from airflow_ft.backends.local.folder import OVER, Identity, JobFolder, Placement, now
 from airflow_ft.backends.local.survey import NodeLife
 
-# The agent's phases in our words. "stopping" still has processes.
-PHASES = {
-    "starting": JobState.STARTING,
-    "running": JobState.RUNNING,
-    "held": JobState.HELD,
-    "stopping": JobState.RUNNING,
-    "ended": JobState.ENDED,
-}
 FINAL = (JobState.ENDED, JobState.GONE)
 
 
@@ -79,32 +69,15 @@ def report(folder: JobFolder, identity: Identity, node: str, closed: bool) -> No
     if life.state is None:
         begun = JobState.GONE if lost and not life.command else state
         return NodeReport(node=node, state=begun, agent=False, lost=lost is not None, lost_why=lost or "")
-    said = life.state
-    return NodeReport(
-        node=node,
-        state=state,
-        generation=_int(said.get("generation")) or 0,
-        # While an order is carried out the state still has the code of the generation before.
-        code=None if state in (JobState.RUNNING, JobState.STARTING) else _int(said.get("code")),
-        term=said.get("term") is True,
-        lost=lost is not None,
-        lost_why=lost or "",
-        agent=life.agent,
-        exited_at=_time(said.get("exited_at")),
-        spawned_at=_time(said.get("spawned_at")),
-        first_sign_at=_first_sign(said),
-        unkillable=tuple(filter(None, map(_int, said.get("unkillable") or ()))),
-        note=said["decision"] if isinstance(said.get("decision"), dict) else None,
-        notes=_notes(folder.node(node)),
-        digest=str(said.get("digest") or ""),
-    )
+    notes = agent_orders.notes(folder.node(node))
+    return agent_reports.node_report(node, state, life.state, notes, agent=life.agent, lost_why=lost)
 
 
 def _node_state(life: NodeLife, closed: bool) -> JobState:
     if life.state is None:
         return JobState.GONE if closed and not life.command else JobState.STARTING
     if life.agent or life.ended:
-        return PHASES.get(str(life.state.get("phase")), JobState.RUNNING)
+        return agent_reports.phase_of(life.state)
     return JobState.RUNNING if life.command else JobState.GONE
 
 
@@ -150,31 +123,3 @@ def _why(state: JobState, nodes: tuple[NodeReport, ...]) -> str:
 
 def _gone(reason: str) -> Observation:
     return Observation(state=JobState.GONE, at=now(), reason=reason)
-
-
-def _first_sign(said: dict[str, Any]) -> datetime | None:
-    exits = said.get("child_exits")
-    times = [_time(one.get("at")) for one in exits if isinstance(one, dict)] if isinstance(exits, list) else []
-    spawned = _time(said.get("spawned_at"))  # what an earlier generation lost is no sign of this one
-    return min((at for at in times if at is not None and (spawned is None or at >= spawned)), default=None)
-
-
-def _time(seconds: object) -> datetime | None:
-    if not isinstance(seconds, (int, float)) or isinstance(seconds, bool):
-        return None
-    try:
-        return datetime.fromtimestamp(seconds, timezone.utc)
-    except (OverflowError, OSError, ValueError):
-        return None
-
-
-def _notes(directory: str) -> tuple[dict[str, Any], ...]:
-    """The orders themselves: an agent that was stopped right after one never came to echo it."""
-    last = agent_orders.highest(directory)
-    orders = (agent_orders.read(os.path.join(directory, "orders", str(number))) for number in range(1, last + 1))
-    notes = (order.get("note") for order in orders if order)
-    return tuple(note for note in notes if isinstance(note, dict))
-
-
-def _int(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None

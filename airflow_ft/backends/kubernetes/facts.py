@@ -1,0 +1,159 @@
+"""What the cluster knows of a job's fault: as evidence, and as lines that the signatures of Kubernetes can read.
+
+Evidence: lost nodes (the platform's word) and exit codes. Lines: each pod's reasons, conditions and messages, its
+events, and the conditions and taints of its nodes, as ``kubectl describe`` says them. They are gathered before anything
+is deleted, and bounded: events of at most ``MAX_EVENT_OBJECTS`` objects are asked for, those in trouble first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from airflow_ft.backends.base import LogTail, NodeReport, Observation, UnreachableError
+from airflow_ft.backends.kubernetes.api import Api, ApiError
+from airflow_ft.backends.kubernetes.cluster import JobView
+from airflow_ft.backends.kubernetes.kinds import Json, walk
+from airflow_ft.backends.kubernetes.observation import Known, Picture, lost_why
+from airflow_ft.backends.kubernetes.pods import PodFacts, node_trouble
+from airflow_ft.core.faults import Evidence, FaultClass, Role, Trust
+
+MAX_EVENT_OBJECTS = 12
+MAX_EVENTS = 60  # of one object; the newest
+HEALTHY = ("Scheduled", "Pulled", "Pulling", "Created", "Started", "SuccessfulCreate")
+# Killed by us or by the operator after somebody else had failed: what it ended with says nothing.
+KILLED = (137, 143)
+
+
+def evidence(picture: Picture, seen: Observation) -> list[Evidence]:
+    """Return lost nodes and exit codes."""
+    lost = [_lost(report) for report in seen.nodes if report.lost]
+    named = {report.node for report in seen.nodes}
+    for known in picture.pods:  # helpers (a Ray worker, an MPI worker) are in no report
+        why = lost_why(known.pod, picture.nodes) if not known.pod.over else ""
+        if why and known.pod.node not in named:
+            lost.append(_lost(NodeReport(node=str(known.pod.node), state=seen.state, lost=True, lost_why=why)))
+    return lost + [_exit(report) for report in seen.nodes if report.code]
+
+
+def _lost(report: NodeReport) -> Evidence:
+    return Evidence(
+        source="node",
+        text=f"node {report.node} is lost: {report.lost_why}",
+        node=report.node,
+        role=Role.ROOT,
+        fault_class=FaultClass.HW_NODE,
+        trust=Trust.PLATFORM,
+    )
+
+
+def _exit(report: NodeReport) -> Evidence:
+    code = report.code or 0
+    how = f"with code {code}" if code > 0 else f"by signal {-code}"
+    after = " after a TERM" if report.term else ""
+    return Evidence(
+        source="exit",
+        text=f"the command on {report.node} ended {how}{after}",
+        node=report.node,
+        code=code,
+        at=report.exited_at,
+    )
+
+
+# --- lines -------------------------------------------------------------------------------------------------------
+
+
+async def platform_texts(view: JobView, picture: Picture) -> list[LogTail]:
+    """Return what the cluster says of pods, nodes and the job itself. Raises ``UnreachableError``."""
+    pods = [known.pod for known in picture.pods]
+    troubled = sorted(pods, key=_calm)[: MAX_EVENT_OBJECTS - 1]
+    names = [view.ref.name, *(pod.name for pod in troubled)]
+    told = await asyncio.gather(*(events_of(view.api, view.namespace, name) for name in names))
+    events = dict(zip(names, told, strict=True))
+    texts = []
+    for known in picture.pods:
+        lines = [*pod_lines(known), *events.get(known.pod.name, ())]
+        if lines:
+            head = [f"Name: {known.pod.name}", *([f"Node: {known.pod.node}"] if known.pod.node else [])]
+            texts.append(_text(f"pod/{known.pod.name}", known.pod.node, [*head, *lines]))
+    used = {pod.node for pod in pods if pod.node}
+    for name, node in (picture.nodes or {}).items():
+        lines = node_lines(node) if name in used else []
+        if lines:
+            texts.append(_text(f"node/{name}", name, lines))
+    said = [picture.status.text] if picture.status is not None and picture.status.ended else []
+    lines = [*said, *events[view.ref.name]]
+    return [*texts, *([_text(f"job/{view.ref.name}", None, lines)] if lines else [])]
+
+
+def pod_lines(known: Known) -> list[str]:
+    """Return what a pod's status says of its trouble."""
+    pod = known.pod
+    lines = []
+    if pod.disruption is not None:
+        lines.append(f"DisruptionTarget True {pod.disruption[0]}: {pod.disruption[1]}")
+    if pod.reason or (pod.phase == "Failed" and pod.message):
+        lines.append(f"Reason: {pod.reason} Message: {pod.message}")
+    if pod.waiting is not None:
+        lines.append(f"Reason: {pod.waiting[0]} Message: {pod.waiting[1]}")
+    if pod.unschedulable:
+        lines.append(f"PodScheduled False Unschedulable {pod.unschedulable}")
+    for ended in [*([pod.ended] if pod.ended is not None else []), *pod.others_ended]:
+        victim = pod.deleting is not None and ended.code in KILLED
+        if ended.code == 0 and ended.reason in ("", "Completed"):
+            continue
+        own = pod.last_words is not None and ended is pod.ended
+        message = "" if own else f" Message: {ended.message[:500]}" if ended.message else ""
+        # What the agent's own command came to is in the evidence; a container's code says the same once more.
+        code = "" if victim or own else f" Exit Code: {ended.code}"
+        if ended.reason not in ("", "Error") or code or message:
+            lines.append(f"Container {ended.container} Reason: {ended.reason}{code}{message}")
+    return lines
+
+
+def node_lines(node: Json) -> list[str]:
+    """Return what a node's conditions and taints say of its trouble."""
+    lines = []
+    for one in walk(node, ("status", "conditions")) or ():
+        if not isinstance(one, dict) or one.get("type") == "Ready":
+            continue
+        if one.get("status") == "True":
+            said = f"{one.get('type')} True {one.get('reason', '')} {one.get('message', '')}"
+            lines.append(f"NodeCondition {said}".strip())
+    trouble = node_trouble(node)
+    if trouble:
+        lines.append(f"Node {trouble}")
+    for one in walk(node, ("spec", "taints")) or ():
+        if isinstance(one, dict):
+            lines.append(f"Taint {one.get('key')}:{one.get('effect')} {one.get('value', '')}".strip())
+    return lines
+
+
+async def events_of(api: Api, namespace: str, name: str) -> list[str]:
+    """Return the telling events of one object, the oldest first. Nothing, if this account may not see events."""
+    try:
+        found = await api.get(
+            f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}", limit=500
+        )
+    except (ApiError, UnreachableError):
+        return []
+    return event_lines(found.get("items") or ())
+
+
+def event_lines(events: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return events as lines, without those of a healthy life."""
+    telling = [e for e in events if e.get("type") == "Warning" or e.get("reason") not in HEALTHY]
+    telling = [e for e in telling if e.get("source", {}).get("component") != "airflow-ft"]
+    telling.sort(key=lambda e: str(e.get("lastTimestamp") or e.get("eventTime") or ""))
+    return [f"{e.get('type')}  {e.get('reason')}  {e.get('message', '')}"[:1000] for e in telling[-MAX_EVENTS:]]
+
+
+def _calm(pod: PodFacts) -> int:
+    """Sort pods in trouble first."""
+    failed = pod.ended is not None and pod.ended.code != 0
+    return 0 if failed or pod.waiting or pod.disruption or pod.unschedulable or pod.reason else 1
+
+
+def _text(source: str, node: str | None, lines: Sequence[str]) -> LogTail:
+    return LogTail(source=source, node=node, data="\n".join(lines).encode(), trust=Trust.PLATFORM)

@@ -1,0 +1,137 @@
+"""Orders to the agents of a job, by commands in their containers: restart in place, release, dump stacks.
+
+An order may come any number of times: the agent knows it by its number and its decision's digest. So whatever breaks on
+the way is tried again by whoever gave it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
+
+from airflow_ft.backends.base import Order, StackGroup, UnreachableError
+from airflow_ft.backends.kubernetes import wrapping
+from airflow_ft.backends.kubernetes.api import ApiError, Executed
+from airflow_ft.backends.kubernetes.cluster import JobView
+from airflow_ft.backends.kubernetes.pods import PodFacts
+
+ORDER_SECONDS = 25.0  # an agent that is just stopping takes up to 15 s to answer
+STACK_SECONDS = 12.0
+AT_ONCE = 32
+TRIES = 3
+ACCEPTED, ALREADY, REFUSED = 0, 3, 4
+
+
+async def restart(view: JobView, order: Order) -> list[str]:
+    """Give the order to every node; returns those that refused. One without a live agent refuses."""
+    await view.see_pods()
+    pods = [pod for pod in view.pods.values() if pod.trains and pod.uid not in view.vanished]
+    able = {pod.uid for pod in view.with_agents()}
+    refused = [pod.node or pod.name for pod in pods if pod.uid not in able]
+    if refused:
+        return refused
+    answers = await _all(pods, lambda pod: _give(view, pod, "restart", order))
+    return [pod.node or pod.name for pod, code in zip(pods, answers, strict=True) if code not in (ACCEPTED, ALREADY)]
+
+
+async def release(view: JobView, order: Order) -> list[str]:
+    """Tell every node that no restart will come; returns those where another decision stands."""
+    await view.see_pods()
+    pods = view.with_agents()
+    answers = await _all(pods, lambda pod: _released(view, pod, order))
+    return [pod.node or pod.name for pod, obeys in zip(pods, answers, strict=True) if not obeys]
+
+
+async def dump_stacks(view: JobView) -> list[StackGroup]:
+    """Dump the stacks of every node's processes; a node that doesn't answer is left out."""
+    await view.see_pods()
+    pods = view.with_agents()
+    dumps = await _all(pods, lambda pod: _dump(view, pod))
+    return [group for groups in dumps for group in groups]
+
+
+async def _all(pods: Sequence[PodFacts], work: Callable[[PodFacts], Awaitable[Any]]) -> list[Any]:
+    limit = asyncio.Semaphore(AT_ONCE)
+
+    async def one(pod: PodFacts) -> Any:
+        async with limit:
+            return await work(pod)
+
+    return await asyncio.gather(*(one(pod) for pod in pods))
+
+
+async def _give(view: JobView, pod: PodFacts, action: str, order: Order) -> int:
+    words = [
+        "order",
+        action,
+        f"--dir={wrapping.AGENT_FOLDER}",
+        f"--generation={order.generation}",
+        f"--attempt={view.ref.name}",
+        f"--digest={order.digest}",
+        f"--by={order.by}",
+        f"--note={json.dumps(order.note, separators=(',', ':'))}",
+    ]
+    done = await _execute(view, pod, words, ORDER_SECONDS)
+    view.mark_dirty(pod.uid)
+    if done is None:
+        return REFUSED
+    if done.code not in (ACCEPTED, ALREADY, REFUSED):
+        raise UnreachableError(f"the agent in {pod.name} could not be told: {done.errors or done.output:.200}")
+    return done.code
+
+
+async def _released(view: JobView, pod: PodFacts, order: Order) -> bool:
+    """A node whose agent is gone, or about to be, needs no release."""
+    try:
+        if await _give(view, pod, "release", order) != REFUSED:
+            return True
+    except UnreachableError:
+        if pod.node is not None and pod.deleting is not None:
+            return True  # it is being deleted, on a node that nobody can reach
+        raise
+    await view.ask_agent(pod)
+    said = view.agents.get(pod.uid)
+    return said is None or not said.lives or said.state.get("phase") == "ended"
+
+
+async def _execute(view: JobView, pod: PodFacts, words: list[str], seconds: float) -> Executed | None:
+    """Run the agent's command in the pod; ``None`` if there is no such container any more."""
+    for left in reversed(range(TRIES)):
+        try:
+            argv = wrapping.calling(words)
+            return await view.api.execute(view.namespace, pod.name, pod.container, argv, seconds)
+        except ApiError as error:
+            if error.status == 403:
+                raise UnreachableError(f"exec is not allowed: {error}") from error
+            return None
+        except UnreachableError:
+            if not left:
+                raise
+            await asyncio.sleep(0.5)
+    raise AssertionError("unreachable")
+
+
+async def _dump(view: JobView, pod: PodFacts) -> list[StackGroup]:
+    try:
+        done = await _execute(view, pod, ["stacks", f"--dir={wrapping.AGENT_FOLDER}"], STACK_SECONDS)
+        found = json.loads(done.output) if done is not None else None
+    except (UnreachableError, ValueError):
+        return []
+    groups = found.get("groups") if isinstance(found, dict) else None
+    return [
+        StackGroup(
+            node=pod.node or pod.name,
+            ranks=_ints(entry.get("ranks")),
+            pids=_ints(entry.get("pids")),
+            stack=str(entry.get("stack") or ""),
+            stopped=entry.get("stopped") is True,
+        )
+        for entry in groups or ()
+        if isinstance(entry, dict)
+    ]
+
+
+def _ints(values: object) -> tuple[int, ...]:
+    return tuple(value for value in values if isinstance(value, int)) if isinstance(values, list) else ()
