@@ -13,6 +13,10 @@ RUN = _arg(("run_id",), help="The DAG run's id")
 TASK = _arg(("task_id",), help="The task's id")
 MAP_INDEX = _arg(("--map-index",), type=int, default=-1, help="The index of a mapped task")
 JSON = _arg(("--json",), action="store_true", help="Print JSON instead of a table")
+ATTEMPT = _arg(("attempt",), type=int, nargs="?", help="The number of one attempt; all without it")
+POLICY = _arg(("--policy",), required=True, help="A policy file, or a preset (basic, multi_node, …)")
+ONE_DAG = _arg(("--dag",), help="Only chains of this DAG")
+SINCE = _arg(("--since",), help="Only chains that began after this: a date (2026-03-01) or a span (7d, 36h)")
 YES = _arg(("--yes",), action="store_true", help="Do it; without this it is only shown what would be done")
 
 
@@ -28,6 +32,18 @@ def get_cli_commands() -> list[CLICommand]:
                     help="Show the retry chain of a task instance",
                     func=lazy_load_command("airflow_ft.cli.chain.show_chain"),
                     args=(DAG, RUN, TASK, MAP_INDEX, JSON),
+                ),
+                ActionCommand(
+                    name="explain",
+                    help="Say why each decision of a retry chain was made, and make it again from its record",
+                    func=lazy_load_command("airflow_ft.cli.explain.explain"),
+                    args=(DAG, RUN, TASK, ATTEMPT, MAP_INDEX, JSON),
+                ),
+                ActionCommand(
+                    name="replay",
+                    help="Play a policy over the recorded retry chains: what would have been done differently",
+                    func=lazy_load_command("airflow_ft.cli.replay.replay"),
+                    args=(POLICY, ONE_DAG, SINCE, JSON),
                 ),
                 ActionCommand(
                     name="doctor",
