@@ -22,6 +22,15 @@ from airflow_ft.core.faults import Evidence, FaultClass, Role, Trust
 MAX_EVENT_OBJECTS = 12
 MAX_EVENTS = 60  # of one object; the newest
 HEALTHY = ("Scheduled", "Pulled", "Pulling", "Created", "Started", "SuccessfulCreate")
+CANT_START = (
+    "ErrImagePull",
+    "ImagePullBackOff",
+    "InvalidImageName",
+    "ErrImageNeverPull",
+    "CreateContainerConfigError",
+    "CreateContainerError",
+    "RunContainerError",
+)
 # Killed by us or by the operator after somebody else had failed: what it ended with says nothing.
 KILLED = (137, 143)
 
@@ -34,7 +43,8 @@ def evidence(picture: Picture, seen: Observation) -> list[Evidence]:
         why = lost_why(known.pod, picture.nodes) if not known.pod.over else ""
         if why and known.pod.node not in named:
             lost.append(_lost(NodeReport(node=str(known.pod.node), state=seen.state, lost=True, lost_why=why)))
-    return lost + [_exit(report) for report in seen.nodes if report.code]
+    said = [one for known in picture.pods for one in _said_of_pod(known)]
+    return lost + said + [_exit(report) for report in seen.nodes if report.code]
 
 
 def _lost(report: NodeReport) -> Evidence:
@@ -44,6 +54,31 @@ def _lost(report: NodeReport) -> Evidence:
         node=report.node,
         role=Role.ROOT,
         fault_class=FaultClass.HW_NODE,
+        trust=Trust.PLATFORM,
+    )
+
+
+def _said_of_pod(known: Known) -> list[Evidence]:
+    """What the kubelet says of a pod that has one meaning only; the rest is in the lines, for the signatures."""
+    pod = known.pod
+    said = []
+    for ended in [*([pod.ended] if pod.ended is not None else []), *pod.others_ended]:
+        if ended.reason == "OOMKilled":
+            text = f"container {ended.container} of {pod.name} was killed: OOMKilled, over its memory limit"
+            said.append(_platform("pod", text, pod, FaultClass.OOM_HOST))
+    if pod.waiting is not None and pod.waiting[0] in CANT_START:
+        text = f"{pod.name} can't start: {pod.waiting[0]}: {pod.waiting[1]}"[:600]
+        said.append(_platform("pod", text, pod, FaultClass.ENV_ERROR))
+    return said
+
+
+def _platform(source: str, text: str, pod: PodFacts, fault_class: FaultClass) -> Evidence:
+    return Evidence(
+        source=source,
+        text=text,
+        node=pod.node,
+        role=Role.ROOT,
+        fault_class=fault_class,
         trust=Trust.PLATFORM,
     )
 

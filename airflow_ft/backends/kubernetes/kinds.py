@@ -6,7 +6,7 @@ Everything else in this package asks this table; nothing else knows what a field
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 Json = dict[str, Any]
@@ -45,12 +45,16 @@ class Kind:
     suspend_first: bool = False
     name_limit: int = 63
     name_tail: str = ""  # what the operator appends to the name at the longest
-    also: tuple[tuple[str, str], ...] = field(default=())  # other objects to wait for: (api path, plural)
 
     @property
     def api_versions(self) -> tuple[str, ...]:
         """The values of ``apiVersion`` that are known."""
         return tuple(f"{self.group}/{version}" for version in self.versions)
+
+    @property
+    def resource(self) -> str:
+        """What kubectl calls such objects, whatever else is in the cluster."""
+        return self.plural if self.group == "batch" else f"{self.plural}.{self.group}"
 
     def collection(self, api_version: str, namespace: str) -> str:
         """Return the path of the API under which such objects are."""
