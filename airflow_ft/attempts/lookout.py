@@ -126,14 +126,14 @@ class Lookout:
         return await asyncio.to_thread(read_files, self._order.files or "", self._cursors, READ_BYTES)
 
     def _take(self, chunks: Sequence[LogChunk]) -> None:
+        now = self._desk.now()  # of one look: lines read together came at one moment, as far as we know
         for chunk in chunks:
             if chunk.restarted or chunk.source not in self._lines:
                 self._lines[chunk.source] = LineReader()
             for line in self._lines[chunk.source].feed(chunk.data):
-                self._take_line(line, chunk.source)
+                self._take_line(line, chunk.source, now)
 
-    def _take_line(self, line: str, source: str) -> None:
-        now = self._desk.now()
+    def _take_line(self, line: str, source: str, now: datetime) -> None:
         self._reader.feed(line, now, source)
         progress = self._reader.progress
         self._hang.observe(now.timestamp(), progress.step, progress.phase)

@@ -76,17 +76,17 @@ class Sight:
     def take(self, chunks: Sequence[LogChunk], cursors: Cursors) -> list[str]:
         """Read new log bytes. Returns what is worth telling a person: recovery, checkpoints loaded."""
         told: list[str] = []
+        now = self._now()  # of one look: lines read together came at one moment, as far as we know
         for chunk in chunks:
             reader = self._lines.setdefault(chunk.source, LineReader())
             if chunk.restarted:
                 reader = self._lines[chunk.source] = LineReader()
             for line in reader.feed(chunk.data):
-                told += self._take_line(line, chunk.source)
+                told += self._take_line(line, chunk.source, now)
         self.cursors = cursors
         return told
 
-    def _take_line(self, line: str, source: str) -> list[str]:
-        now = self._now()
+    def _take_line(self, line: str, source: str, now: datetime) -> list[str]:
         if GIVES_UP.match(line):
             self._given_up.add(source)
         elif BEGINS.search(line):

@@ -8,6 +8,9 @@ Feeds ``steplines``, for lines in which it found no word for a step. Examples, b
 - torchvision, timm and PyTorch's examples ``Epoch: [0][  10/5005]``, ``Train: 0 [  50/1251 (  4%)]``,
   ``Train Epoch: 1 [640/60000 (1%)]``, ``| epoch   1 |   200/ 2928 batches |``
 - tutorials ``Epoch [2/10], Step [100/600]``, ``12/500 loss=0.4``, ``Epoch 3/10 loss=0.4``, ``Progress: 12.5%``
+- MindFormers ``Epoch:[  1/  2], step:[  100/ 1563]``, LLM Foundry ``[batch=10/4800]:``, DINO ``Training  [  10/1250]``,
+  ESPnet ``1epoch:train:1-100batch:``, ``epoch 3 batch 10``, ``batch 10/500``, ``it 10/500``
+- boosted trees ``[10]<tab>train-rmse:0.12``, CLU ``logging_writer.py:48] [10] loss=2.3``, ``total_timesteps | 2048 |``
 
 Test, validation and evaluation in the same form count nothing.
 """
@@ -35,15 +38,29 @@ _N = r"(?P<step>\d{1,9})\s*/\s*(?P<total>\d{1,9})"
 _EPOCH = r"(?P<epoch>\d{1,5})"
 _EVAL = re.compile(
     r"(?i)\b(?:Epoch|Iter)\((?:val|test)\)|^\W*(?:test|val|valid|validation|eval|evaluation)\b\s*:?\s*\["
+    r"|\[eval batch=|epoch:valid:"
 )
 _ITERATIONS = re.compile(rf"(?i)\bIter\(train\)\s+\[\s*{_N}\]")
 _WORD = r"(?:(?:step|batch|iter\w*)\s*:?\s*)?"
 _OF_EPOCH = (
-    re.compile(rf"(?i)\bEpoch(?:\(train\))?\s*:?\s*\[{_EPOCH}(?:/\d+)?\],?\s*{_WORD}\[\s*{_N}\b"),
+    re.compile(rf"(?i)\bEpoch(?:\(train\))?\s*:?\s*\[\s*{_EPOCH}(?:\s*/\s*\d+)?\],?\s*{_WORD}\[\s*{_N}\b"),
     re.compile(rf"(?i)\[epoch={_EPOCH}\]\s*\[batch={_N}\]"),
     re.compile(rf"(?i)\b(?:train(?:ing)?:?\s+)?epoch\s*:?\s*{_EPOCH}(?:/\d+)?\s*[:,|\-]?\s*{_WORD}[\[(]?\s*{_N}\b"),
     re.compile(rf"(?i)\bTrain(?:ing)?:?\s*{_EPOCH}\s*\[\s*{_N}\b"),
 )
+_PAIR = r"(\d{1,9})\s*/\s*(\d{1,9})"
+_BATCHES = re.compile(rf"^\W*\[batch={_PAIR}\]|\btraining:?\s+\[\s*{_PAIR}\]\s", re.IGNORECASE)
+_UNBOUNDED = (
+    re.compile(rf"(?<!\d){_EPOCH}epoch:train:\d+-(?P<step>\d{{1,9}})batch"),
+    re.compile(rf"(?i)\bepoch\s*[:=#]?\s*{_EPOCH}\W+batch\s*[:=#]?\s*(?P<step>\d{{1,9}})\b(?!\s*/)"),
+)
+_ROUNDS = (
+    re.compile(r"^\[(?P<step>\d{1,9})\]\s+(?:train|learn|valid|eval|test)[\w' -]*[:-]"),
+    re.compile(r"^(?P<step>\d{1,9}):\s+learn: "),
+    re.compile(r"logging_writer\.py:\d+\] \[(?P<step>\d{1,9})\] (?!(?:eval|val|test))\w"),
+    re.compile(r"^\|\s+(?:time/\s*)?total_timesteps\s+\|\s+(?P<step>\d{1,12})\s+\|"),
+)
+_BATCH = re.compile(rf"(?i)\b(?:batch|it)\s*[:#]?\s*\[?{_N}\b")
 _BARE = re.compile(rf"^\W*(?:train(?:ing)?\W+)?{_N}\b(?![/.-])")
 _EPOCH_ALONE = re.compile(
     rf"(?i)^\W*(?:[\d:,.\-TZ ]+\W+)?(?:(?:info|train\w*)\W+)?epoch\s*[:=#]?\s*{_EPOCH}"
@@ -61,7 +78,7 @@ def read_counted(line: str, has_metric: bool) -> Counted | None:
     :param has_metric: a loss stands beside it: only then is a bare number, an epoch or a percentage believed.
     """
     if "/" not in line and "%" not in line and "poch" not in line.lower():
-        return None
+        return _round(line)
     if _EVAL.search(line):
         return Counted(0, evaluation=True)
     if (found := _ITERATIONS.search(line)) is not None:
@@ -69,8 +86,16 @@ def read_counted(line: str, has_metric: bool) -> Counted | None:
     for pattern in _OF_EPOCH:
         if (found := pattern.search(line)) is not None:
             return _fraction(found, int(found["epoch"]))
+    if (found := _BATCHES.search(line)) is not None:
+        step, total = next((found[n], found[n + 1]) for n in (1, 3) if found[n])
+        return Counted(int(step), int(total), restarts=False)
+    for pattern in _UNBOUNDED:
+        if (found := pattern.search(line)) is not None:
+            return Counted(int(found["step"]), epoch=int(found["epoch"]))
     if not has_metric or _SETUP.search(line):
-        return None
+        return _round(line)
+    if (found := _BATCH.search(line)) is not None:
+        return _fraction(found, None)
     if (found := _BARE.match(line)) is not None:
         return _fraction(found, None)
     if (found := _PERCENT.search(line)) is not None:
@@ -80,6 +105,13 @@ def read_counted(line: str, has_metric: bool) -> Counted | None:
         total = found["total"]
         return Counted(int(found["epoch"]), int(total) if total else None, restarts=False, counter=EPOCHS)
     return None
+
+
+def _round(line: str) -> Counted | None:
+    if line[:1] not in "[|I0123456789":
+        return None
+    found = next((match for pattern in _ROUNDS if (match := pattern.search(line)) is not None), None)
+    return Counted(int(found["step"]), restarts=False) if found is not None else None
 
 
 def _fraction(found: re.Match[str], epoch: int | None) -> Counted | None:

@@ -28,9 +28,11 @@ from airflow_ft.core.epochlines import EPOCHS, PERCENT
 from airflow_ft.core.formats import ALWAYS, LOG_GROWTH, RARELY, dominant, format_of
 from airflow_ft.core.loglines import split_rank
 from airflow_ft.core.records import Record
-from airflow_ft.core.steplines import LINES, Sighting, read_line, read_number
+from airflow_ft.core.sightings import ENTRIES, LINES, Sighting
+from airflow_ft.core.steplines import read_line, read_number
 
 TAKEOVER = 3
+FIRST_ENTRIES = 3  # losses without a step, before they are all that there is to count
 MOST_SOURCES = 64
 UNREADABLE_LINES = 200
 EPOCH_END = "epoch"  # a bar is full: loaders start again, somebody evaluates or saves without a word
@@ -78,6 +80,7 @@ class _Memory:
     new_run: bool = False  # a load was announced: steps may begin anywhere
     lines: int = 0
     stepped: int = 0  # lines with a step
+    entries: int = 0  # lines with a loss and no step
     formats: dict[str, int] = field(default_factory=dict)
 
 
@@ -202,14 +205,19 @@ class ProgressReader:
 
     def _counted(self, seen: Sighting, key: str) -> Sighting:
         """Number what training said without a number, as long as nothing has one."""
-        if seen.counter != LINES or self._memory.driver not in (None, key):
+        if seen.counter not in (LINES, ENTRIES) or self._memory.driver not in (None, key):
             return seen
+        if seen.counter == ENTRIES:
+            self._memory.entries += 1
+            if self._memory.entries <= FIRST_ENTRIES:
+                return seen
         return seen._replace(step=(self._progress.step or 0) + 1)
 
     def _step(self, seen: Sighting, at: datetime, key: str) -> bool:
         step = self._added_up(seen, key)
-        weak = seen.counter in (None, EPOCHS, PERCENT)
-        if step is None or not self._drives(key, step, TAKEOVER if weak else 1):
+        weak = seen.counter in (None, EPOCHS, PERCENT, ENTRIES)
+        better = seen.counter is None and (self._memory.driver or "").endswith(f"#{ENTRIES}")
+        if step is None or not self._drives(key, step, 0 if better else TAKEOVER if weak else 1):
             return False
         known = self._progress.step
         if known is not None and step == known:
@@ -227,11 +235,11 @@ class ProgressReader:
         if memory.counter_total is not None and seen.total != memory.counter_total:
             return None if self._progress.phase == "eval" or seen.total is None else self._other_counter(seen)
         base = memory.base
-        counter, length = memory.counter, memory.counter_total
+        counter, length = memory.counter, memory.counter_total or memory.counter
         if counter is not None and length:
             if seen.epoch is not None and memory.epoch is not None and seen.epoch > memory.epoch:
                 base += length * min(seen.epoch - memory.epoch, 1_000)
-            elif seen.step < counter and counter >= 0.95 * length:
+            elif seen.step < counter and memory.counter_total and counter >= 0.95 * length:
                 base += length
         self._remember(base=base, counter=seen.step, counter_total=seen.total, epoch=seen.epoch)
         return base + seen.step
@@ -263,11 +271,15 @@ class ProgressReader:
         memory = self._memory
         if known is None or memory.new_run or self._near(step, known):
             return True
-        if memory.doubtful is not None and self._near(step, memory.doubtful) and step > memory.doubtful:
+        if memory.doubtful is not None and step > memory.doubtful and self._follows(step, memory.doubtful, known):
             self._remember(increments=(), new_run=step < known)
             return True
         self._remember(doubtful=step)
         return False
+
+    def _follows(self, step: int, doubtful: int, known: int) -> bool:
+        """Whether a step bears out the doubtful one before it: near to it, or as far from it as that was from ours."""
+        return self._near(step, doubtful) or 0.5 <= (step - doubtful) / max(1, doubtful - known) <= 2
 
     def _near(self, step: int, known: int) -> bool:
         usual = sorted(self._memory.increments)[len(self._memory.increments) // 2] if self._memory.increments else 1

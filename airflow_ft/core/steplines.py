@@ -15,49 +15,13 @@ of a scheduler and error messages are none. Agent lines (``ft-agent …``) say n
 
 from __future__ import annotations
 
-import ast
-import json
-import math
 import re
-from collections.abc import Callable
-from typing import NamedTuple, TypeVar
 
+from airflow_ft.core.dictlines import LONGEST_PATH, from_mapping, parse_mapping
 from airflow_ft.core.epochlines import read_counted
 from airflow_ft.core.mllog import MARK, read_mllog
+from airflow_ft.core.sightings import LINES, NOTHING, Sighting
 from airflow_ft.core.speedlines import read_lr, read_throughput
-
-_T = TypeVar("_T")
-
-
-class Sighting(NamedTuple):
-    """What one line says. ``restarts`` marks a counter that may begin anew each epoch."""
-
-    step: int | None = None
-    total: int | None = None
-    loss: float | None = None
-    phase: str | None = None
-    saved: int | None = None
-    saving: int | None = None
-    loaded: int | None = None
-    loading: int | None = None
-    from_scratch: bool = False
-    restarts: bool = False
-    text: str | None = None
-    path: str | None = None  # of the checkpoint that is saved
-    lr: float | None = None
-    throughput: float | None = None
-    throughput_unit: str | None = None
-    epoch: int | None = None  # in which ``step`` counts, if it restarts
-    counter: str | None = None  # what ``step`` counts, in a log that has several counters (MLPerf); ``LINES``: nothing
-
-    @property
-    def says_something(self) -> bool:
-        """Whether anything was recognised."""
-        return self != _NOTHING
-
-
-_NOTHING = Sighting()
-LINES = "lines"  # training has advanced by something that has no number
 
 _NUM = r"(?:\d{1,3}(?:[,_]\d{3})+|\d+(?:\.\d+(?=[kKM](?![A-Za-z])))?)(?:[kKM](?![A-Za-z]))?"
 _END = r"(?![\w%]|\.\d)"
@@ -72,6 +36,10 @@ _BAR = re.compile(
     rf"(?P<name>[^|\r]*?)\s*\d{{1,3}}(?:\.\d+)?%\|[^|]*\|\s*(?P<step>{_NUM})/(?P<total>{_NUM})\s*\[(?P<rest>.*)"
 )
 _ENDLESS_BAR = re.compile(rf"(?:^|[:\s])(?P<step>{_NUM})it \[\d\d:\d\d")
+_LINE_BAR = re.compile(
+    rf"(?P<name>.*?)\s*(?:\d{{1,3}}%)?\s+[━╸╺─╼╾]{{3,}}\s*(?:\d{{1,3}}%\s*)?(?P<step>{_NUM})/(?P<total>{_NUM})\s"
+)
+_PROGRESS_ON = re.compile(r"Progress on:(?P<name>\w+) (?P<step>\d+(?:\.\d+)?k?)it/(?P<total>\d+(?:\.\d+)?k?)it ")
 _KERAS_BAR = re.compile(rf"\s*(?P<step>{_NUM})/(?P<total>{_NUM})\s+(?:\[[=>.]*\]|[━╸ ]*\d*s?)\s.*(?:loss|ETA|/step)")
 _LOSS = re.compile(
     r"(?i)(?<![\w/])(?<!val )(?<!eval )(?<!valid )(?<!validation )(?<!test )(?<!best )"
@@ -83,31 +51,41 @@ _METRIC = re.compile(
     r"|(?:step_?|iter_?)?time|dt|elapsed|eta|acc(?:uracy)?|ppl|it/s|s/it|throughput|skipped|memory|mem)\s*[:=(/ ]"
 )
 _LEAD = re.compile(
-    r"(?i)(?:[\W\d_]|\b(?:info|debug|warn(?:ing)?|train(?:er|ing)?|main|root|[TZ])\b|\[[^\]]*\]|\([^)]*\))*"
+    r"(?i)(?:\[[^\]]*\]|\([^)]*\)|[\W\d_]|\b(?:info|debug|warn(?:ing)?|train(?:er|ing)?|main|root|[TZ])\b)*"
 )
 _SETTING = re.compile(r"(?:Namespace|Config|Args|Arguments|LR|Scheduler)\(")
-_PROSE_AFTER = re.compile(r"\s*(?:of|for|in)\s+[a-z]")
+_COUNTS_OTHERS = re.compile(  # "Total optimization steps = 1,250", "warmup steps: 2000"
+    r"(?i)\b(?:total|optimi[sz]ation|accumulation|warm-?up|max(?:imum)?|sav(?:e|ing)|logging|num(?:ber)?(?: of)?"
+    r"|inference|diffusion|decay|every|per)[ _-]$"
+)
+_PROSE_AFTER = re.compile(r"\s*(?:of(?! epoch \d)|for|in)\s+[a-z]")
 _ERROR = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b|^Traceback|^\s+File \"|Watchdog caught|slurmstepd: error")
 _AGENT = re.compile(r"ft-agent [\w-]+ \{")
 _REPORT = re.compile(r"ft-progress (\{.*\})")
 
 _OTHER_BARS = re.compile(
     r"(?i)download|load|token|map|filter|fetch|sav(?:e|ing)|writ|generat|resolv|extract|process|pack|convert|cast|copy"
-    r"|upload|shard|build|compil|quantiz|cach|checksum|index|split|read|import|warm"
+    r"|upload|shard|build|compil|quantiz|cach|captur|checksum|index|split|read|import|warm"
 )
-_EVAL_BARS = re.compile(r"(?i)eval|valid|\bval\b|test|predict|sanity|inference")
+_EVAL_BARS = re.compile(r"(?i)eval|valid|\bval\b|test|predict|sanity|inference|\bmAP|loglikelihood|^ *Class +Images")
 _EPOCH_BAR = re.compile(r"(?i)^\W*epochs?\W*$")
 
-_EVAL = re.compile(
-    r"(?i)\*+ ?running (?:evaluation|prediction)|^\W*(?:start(?:ing)? |running |begin )?(?:evaluat|validat)"
-    r"|^\W*(?:eval|val|test) (?:step|iter|batch|epoch)|\| (?:valid|test) \| "
+_EVAL_KIND = r"(?:evaluat\w*|validat\w*|eval|valid|val|test)"
+_EVAL = re.compile(  # at the beginning of a line, behind stamps and levels
+    r"(?i)\*+ ?running (?:evaluation|prediction)|(?:start(?:ing)? |running |begin )?(?:evaluat|validat)"
+    rf"|{_EVAL_KIND}\b\s*(?:[:|\[(-]|step|iter|batch|epoch|metrics|results?\b|set\b|\d)"
+)
+_EVAL_INSIDE = re.compile(
+    rf"(?i)\[{_EVAL_KIND}\]|[\]|>)] {_EVAL_KIND}(?: epoch)?\s*:?\s+\[\s*\d|\| {_EVAL_KIND} \||\beval metrics after"
+    r"|\binference done \d|logging_writer\.py:\d+\] \[\d+\] (?:eval|val|test)"
 )
 _COMPILE = re.compile(
     r"(?i)^\W*(?:\S+ - )?(?:start(?:ed|ing)? |begin )?"
     r"(?:(?:re-?)?compil(?:ing|ation of) |captur(?:ing|e of) cuda ?graph)"
 )
 _FINISH = re.compile(
-    r"(?i)\btraining (?:is )?(?:completed?|finished|done)\b|\bfinished training\b|['\"]train_runtime['\"]"
+    r"(?i)\btraining (?:is )?(?:completed?|finished|done)\b|\bfinished training\b(?! (?:it|step|batch|epoch))"
+    r"|['\"]train_runtime['\"]|\.fit` stopped: "
 )
 _CHECKPOINT = re.compile(
     r"(?i)\b(?:check[- ]?points?|ckpts?)\b|checkpoint-\d|\.(?:ckpt|pt|pth|distcp|safetensors)\b"
@@ -125,7 +103,6 @@ _SCRATCH = re.compile(
 )
 _HABIT = re.compile(r"(?i)\b(?:every|interval|each|will be saved|strategy|keep(?:ing)?_?)\b")
 # A path, as people print one: quoted, in brackets, or a word that has a folder in it. Never a ratio or a unit.
-_LONGEST_PATH = 1_000
 _QUOTED_PATH = re.compile(r"""(['"`])([^'"`]*/[^'"`]+)\1|\(((?:~|\.{1,2})?/[^()]+|\w+://[^()]+)\)""")
 _PATH = re.compile(r"""(?<![\w/.~:-])((?:(?:~|\.{1,2})?/|\w+://|[\w.+=-]*[A-Za-z_][\w.+=-]*/)[^\s'"`,;()\[\]<>|]+)""")
 _MARKS = (
@@ -139,19 +116,19 @@ _MARKS = (
 def read_line(line: str) -> Sighting:
     """Return what the line says. The line is text without terminal escapes, as ``loglines`` makes it."""
     if not line or ("ft-agent " in line and _AGENT.search(line)):
-        return _NOTHING
+        return NOTHING
     if MARK in line and (entry := read_mllog(line)) is not None:
         counter = entry.counter or (LINES if entry.counts else None)
         return Sighting(step=entry.step, loss=entry.loss, phase=entry.phase, counter=counter)
     report = _REPORT.search(line) if "ft-progress" in line else None
     if report:
-        return _from_mapping(_parse(report[1])) or _NOTHING
-    if "{" in line and (found := _from_mapping(_parse(line[line.index("{") :].strip()))) is not None:
+        return from_mapping(parse_mapping(report[1])) or NOTHING
+    if "{" in line and (found := _with_mapping(line)) is not None:
         return found
     if (bar := _read_bar(line)) is not None:
         return bar
     if _has(line, _ERROR_HINTS) and _ERROR.search(line):
-        return _NOTHING
+        return NOTHING
     low = line.lower()
     if _has(low, _CHECKPOINT_HINTS) and (about := _read_checkpoint(line)) is not None:
         return about
@@ -163,7 +140,7 @@ _ERROR_HINTS = ("Error", "Exception", "Traceback", 'File "', "Watchdog caught", 
 _SAVE_HINTS = ("sav", "wr", "stor", "load", "resum", "continu", "recover")
 _SCRATCH_HINTS = ("scratch", "beginning", "fresh", "random", "no ", "not found", "nothing")
 _CHECKPOINT_HINTS: tuple[str, ...] = _SAVE_HINTS + _SCRATCH_HINTS
-_EVAL_HINTS = ("val", "predict", "test")
+_EVAL_HINTS = ("val", "predict", "test", "inference done")
 
 
 def _has(text: str, words: tuple[str, ...]) -> bool:
@@ -180,90 +157,41 @@ def read_number(text: str) -> int:
     return round(float(digits) * scale) if "." in digits else int(digits) * scale
 
 
-# --- dictionaries ------------------------------------------------------------------------------------------------
-
-_REAL = re.compile(r"[-+]?\d{1,18}(?:\.\d{1,18})?(?:e[-+]?\d{1,3})?")
-_STEP_KEYS = ("step", "global_step", "iteration", "iter", "num_updates", "train/global_step", "train_num_updates")
-_LOSS_KEYS = ("loss", "train_loss", "train/loss", "lm loss")
-
-
-def _parse(text: str) -> object:
-    if len(text) > 4_000 or not text.endswith("}"):
-        return None
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        pass
-    if "\\" in text:
-        return None  # a Python literal with escapes: Python would warn about the wrong ones
-    try:
-        return ast.literal_eval(text)
-    except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
-        return None
-
-
-def _from_mapping(found: object) -> Sighting | None:
-    if not isinstance(found, dict):
-        return None
-    if "train_runtime" in found:
-        return Sighting(phase="finish")
-    if any(str(key).startswith(("eval_", "eval/", "val_", "val/", "test_")) for key in found):
-        return Sighting(phase="eval")
-    step = _first(found, _STEP_KEYS, _whole)
-    loss = _first(found, _LOSS_KEYS, _real)
-    phase = found.get("phase")
-    sighting = Sighting(
-        step=step,
-        total=_first(found, ("total", "max_steps", "total_steps"), _whole) if step is not None else None,
-        loss=loss,
-        phase=str(phase)[:40] if isinstance(phase, str) else ("train" if step is not None else None),
-        saved=_first(found, ("checkpoint", "saved"), _whole),
-        path=_first(found, ("checkpoint_path",), _path_text),
-        loaded=_first(found, ("loaded", "resumed_from"), _whole),
-        from_scratch=found.get("from_scratch") is True,
-        lr=_first(found, ("lr", "learning_rate", "train/lr", "train/learning_rate"), _real),
-    )
-    return sighting if sighting.says_something else None
-
-
-def _first(found: dict[object, object], keys: tuple[str, ...], read: Callable[[object], _T | None]) -> _T | None:
-    return next((value for key in keys if (value := read(found.get(key))) is not None), None)
-
-
-def _whole(value: object) -> int | None:
-    is_text = isinstance(value, str) and value.isdecimal() and len(value) < 19  # fairseq's numbers are strings
-    if is_text or (isinstance(value, float) and value.is_integer()):
-        value = int(value)  # type: ignore[call-overload]
-    if isinstance(value, str) and value.isdecimal() and len(value) < 19:  # fairseq prints strings
-        value = int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 2**62 else None
-
-
-def _real(value: object) -> float | None:
-    if isinstance(value, str) and value.lower() in ("nan", "inf", "-inf", "infinity"):
-        return math.nan
-    if isinstance(value, str) and _REAL.fullmatch(value):
-        return float(value)
-    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else None
-
-
 # --- bars, checkpoints, words ------------------------------------------------------------------------------------
+
+
+def _with_mapping(line: str) -> Sighting | None:
+    """Read the dictionary of a line; who prints the step before it, and evaluations that say so there, are heard."""
+    at = line.index("{")
+    seen = from_mapping(parse_mapping(line[at:].strip()))
+    if seen is None or seen.step is not None or at < 4:
+        return seen
+    before = line[:at]
+    if _is_evaluation(before, before.lower()):
+        return Sighting(phase="eval")
+    if seen.loss is not None and (step := _word_step(f"{before}loss=")) is not None:
+        return seen._replace(step=step[0], total=step[1], phase="train", counter=None)
+    return seen
 
 
 def _read_bar(line: str) -> Sighting | None:
     bar = _BAR.search(line) if "%|" in line else None
     if bar is None and "/" in line:
         bar = _KERAS_BAR.match(line)
+        if bar is None and ("━" in line or "──" in line):
+            bar = _LINE_BAR.match(line)
+        if bar is None and "Progress on:" in line:
+            bar = _PROGRESS_ON.search(line)
     if bar is None:
         endless = _ENDLESS_BAR.search(line) if "it [" in line else None
         if endless is None or _OTHER_BARS.search(line[: endless.start()]):
-            return None if endless is None else _NOTHING
+            return None if endless is None else NOTHING
         return Sighting(step=read_number(endless["step"]), loss=_loss(line), phase="train")
     named = bar.groupdict().get("name") or ""
     if _EVAL_BARS.search(named):
         return Sighting(phase="eval")
     if _OTHER_BARS.search(named) or _EPOCH_BAR.match(named) or re.search(r"\d ?(?:examples|files?|[kMG]?i?B)/s", line):
-        return _NOTHING
+        return NOTHING
     step, total = read_number(bar["step"]), read_number(bar["total"])
     seen = Sighting(step=step, total=total, loss=_loss(line), phase="train", restarts=True)
     return _with_speed(seen, line)
@@ -274,14 +202,14 @@ def _read_checkpoint(line: str) -> Sighting | None:
         return Sighting(from_scratch=True, text=line[:300])
     about = _CHECKPOINT.search(line) is not None
     if about and _HABIT.search(line):
-        return _NOTHING
+        return NOTHING
     number = next((read_number(mark["n"]) for pattern in _MARKS if (mark := pattern.search(line))), None)
     if about and _SAVED.search(line):
         return Sighting(saved=number, phase="train", path=_read_path(line))
     if about and _SAVING.search(line):
         return Sighting(saving=number, phase="checkpoint", path=_read_path(line))
     if _LOADED.search(line) and (about or _FROM_STEP.search(line)):
-        return Sighting(loaded=number, text=line[:300]) if number is not None else _NOTHING
+        return Sighting(loaded=number, text=line[:300]) if number is not None else NOTHING
     if about and _LOADING.search(line):
         return Sighting(loading=number, text=line[:300])
     return None
@@ -292,19 +220,15 @@ def _read_path(line: str) -> str | None:
     found: list[str] = [match[2] or match[3] for match in _QUOTED_PATH.finditer(line)]
     if not found:
         found = [match[1].rstrip(".:!?") for match in _PATH.finditer(line)]
-    found = [path for path in found if len(path) <= _LONGEST_PATH and not re.fullmatch(r"\w+/s(?:ec)?", path)]
+    found = [path for path in found if len(path) <= LONGEST_PATH and not re.fullmatch(r"\w+/s(?:ec)?", path)]
     about = [path for path in found if _CHECKPOINT.search(path) or any(mark.search(path) for mark in _MARKS)]
     return (about or found)[-1] if found else None
 
 
-def _path_text(value: object) -> str | None:
-    return value if isinstance(value, str) and 0 < len(value) <= _LONGEST_PATH else None
-
-
 def _read_words(line: str, low: str) -> Sighting:
-    if _has(low, _EVAL_HINTS) and _EVAL.search(line):
+    if _is_evaluation(line, low):
         return Sighting(phase="eval")
-    if "train" in low and _FINISH.search(line):
+    if ("train" in low or "stopped" in low) and _FINISH.search(line):
         return Sighting(phase="finish")
     if ("compil" in low or "captur" in low) and _COMPILE.search(line):
         return Sighting(phase="compile")
@@ -313,7 +237,7 @@ def _read_words(line: str, low: str) -> Sighting:
         return _with_speed(Sighting(step=step[0], total=step[1], loss=loss, phase="train"), line)
     counted = read_counted(line, loss is not None)
     if counted is None:
-        return Sighting(loss=loss, lr=read_lr(line)) if loss is not None else _NOTHING
+        return Sighting(loss=loss, lr=read_lr(line)) if loss is not None else NOTHING
     if counted.evaluation:
         return Sighting(phase="eval")
     seen = Sighting(
@@ -326,6 +250,13 @@ def _read_words(line: str, low: str) -> Sighting:
         counter=counted.counter,
     )
     return _with_speed(seen, line)
+
+
+def _is_evaluation(line: str, low: str) -> bool:
+    if not _has(low, _EVAL_HINTS):
+        return False
+    lead = _LEAD.match(line)
+    return _EVAL.match(line, lead.end() if lead else 0) is not None or _EVAL_INSIDE.search(line) is not None
 
 
 def _with_speed(seen: Sighting, line: str) -> Sighting:
@@ -351,6 +282,8 @@ def _word_step(line: str) -> tuple[int, int | None] | None:
 
 def _is_step(line: str, found: re.Match[str]) -> bool:
     if _PROSE_AFTER.match(line, found.end()) or "***" in line or ("(" in line and _SETTING.search(line)):
+        return False
+    if _COUNTS_OTHERS.search(line, max(0, found.start() - 20), found.start()):
         return False
     if "sep" not in found.re.groupindex:  # "% complete (372 / 7,801)"
         return True
