@@ -73,6 +73,22 @@ def get_provider_info() -> dict[str, Any]:
                         "example": "300",
                         "default": "60",
                     },
+                    "collect_seconds": {
+                        "description": "How often each triggerer looks for training jobs that no task answers for any "
+                        "more, and stops them. 0: never; `airflow ft reap --yes` does it by hand.",
+                        "version_added": "0.1.0",
+                        "type": "float",
+                        "example": "60",
+                        "default": "300",
+                    },
+                    "notifiers": {
+                        "description": "Functions, as import paths with commas between them, that are told when the "
+                        "job of a task that is over can't be stopped: no task is left that could tell it.",
+                        "version_added": "0.1.0",
+                        "type": "string",
+                        "example": "my_company.alerts.page_on_call",
+                        "default": "",
+                    },
                 },
             }
         },

@@ -53,6 +53,7 @@ INCIDENTS_KEY = "ft_incidents"  # all restarts in place of the attempt so far: t
 INCIDENTS_BYTES = 15_000
 NOTE_BYTES = 4_000
 PUBLISH_SECONDS = 10.0
+SAME_AT_MOST = 3  # a gut feeling: a node that joins late makes its peers fail once
 CANCEL_TRIES = 5
 CANCEL_PAUSE_SECONDS = 10.0
 
@@ -87,6 +88,10 @@ class Concluder:
                 self.told_again = seen.generation
                 self.desk.say(f"A decision on generation {seen.generation} is written already; it is carried out.")
             return written
+        if verdict is None and self._is_the_same(seen, known):
+            incident = self._once_more(seen, known[-1], detected_at)
+            self.desk.say(f"Decision: {incident.decision.reason}", warning=True)
+            return incident
         diagnosis, hits = await self._diagnosis(seen, verdict)
         reach("conclude.diagnosed")
         situation, now = (await self._situation(seen, diagnosis, verdict, known, hits)).compact(), self.desk.now()
@@ -107,6 +112,34 @@ class Concluder:
         self.desk.say(fault_sentence(incident), warning=True)
         self.desk.say(f"Decision: {decision.reason}")
         return incident
+
+    def _is_the_same(self, seen: Observation, known: Sequence[Incident]) -> bool:
+        """Whether a node failed again before all had joined the newest generation: that restart has not happened yet.
+
+        Not without end: what fails so a few times is an incident of its own.
+        """
+        last = known[-1] if known else None
+        if last is None or last.decision.generation != seen.generation or seen.generation == 0:
+            return False
+        repeats = len(known) - next((n for n in range(len(known), 0, -1) if not known[n - 1].again), 0)
+        ends = [n.exited_at for n in seen.nodes if n.exited_at and n.state in (JobState.HELD, JobState.ENDED)]
+        joined = [node.spawned_at for node in seen.nodes if node.spawned_at]
+        possible = Action.RESTART_IN_PLACE in self._possible(seen) and repeats < SAME_AT_MOST
+        return possible and bool(ends) and len(joined) > 1 and min(ends) < max(joined)
+
+    def _once_more(self, seen: Observation, last: Incident, detected_at: datetime) -> Incident:
+        reason = "A node failed again before all had joined: the same incident. Restarting in place again, not charged."
+        decision = last.decision.but(generation=seen.generation + 1, reason=reason, charged="")
+        return last.but(
+            generation=seen.generation,
+            detected_at=detected_at,
+            began_at=_began(seen),
+            ordered_at=None,
+            decision=decision,
+            past=None,
+            recovery=None,
+            again=True,
+        )
 
     # --- evidence ------------------------------------------------------------------------------------------------
 

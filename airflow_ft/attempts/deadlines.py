@@ -14,6 +14,8 @@ LOOK_SECONDS = 20.0  # observe, find, read a log
 ACT_SECONDS = 60.0  # submit, order
 STACKS_SECONDS = 15.0
 CANCEL_MARGIN_SECONDS = 30.0  # beyond the grace period
+# A task that resumes sooner after its deferral may be taken for a dead one: 2 * [workers] min_heartbeat_interval + 5 s.
+QUIET_SECONDS = 15.0
 
 
 async def limited(call: Coroutine[Any, Any, T], seconds: float, what: str) -> T:

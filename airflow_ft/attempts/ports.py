@@ -85,6 +85,10 @@ class WatchOrder(Record):
     last_checkpoint: int | None = None
     recovery: Recovery | None = None  # of the fault before this attempt, still pending
     incidents: tuple[Incident, ...] = ()  # restarts in place that are known already
+    notices: tuple[Notice, ...] = ()  # and what else an earlier watch of this attempt has handed over
+    tells: bool = False  # somebody wants to hear of restarts in place when they happen
+    told_generation: int = -1  # the incidents up to this generation are events of the chain already
+    told_notice_at: AwareDatetime | None = None  # and the notices up to this time
     deadline: AwareDatetime | None = None  # of the attempt (attempt_timeout, execution_timeout)
     deadline_name: str = ""
     deferred_at: AwareDatetime | None = None
@@ -92,9 +96,13 @@ class WatchOrder(Record):
 
 
 class Conclusion(Record):
-    """What one watch came to. It travels as the trigger's event, and is recorded by the worker."""
+    """What one watch came to. It travels as the trigger's event, and is recorded by the worker.
+
+    ``interim``: the attempt goes on; incidents and notices so far are handed over, to be told now.
+    """
 
     version: int = RECORD_VERSION
+    interim: bool = False
     chain_id: str
     attempt: int
     try_number: int

@@ -12,8 +12,9 @@ from airflow_ft.attempts.crash_points import reach
 from airflow_ft.attempts.faults import TrainingFault
 from airflow_ft.attempts.ports import Conclusion
 from airflow_ft.attempts.store import ChainStore
-from airflow_ft.core.chain import Attempt, AttemptState, Chain, ChainEvent, End
+from airflow_ft.core.chain import Attempt, AttemptState, Chain, ChainEvent, End, Outcome
 from airflow_ft.core.decisions import Action
+from airflow_ft.core.progress import Progress
 from airflow_ft.core.story import fault_sentence, outcome_sentence
 
 FAULTS_KEPT = 64
@@ -63,18 +64,54 @@ def write_conclusion(store: ChainStore, chain: Chain, attempt: Attempt, conclusi
     return chain
 
 
+def write_interim(store: ChainStore, chain: Chain, attempt: Attempt, so_far: Conclusion) -> tuple[Chain, Attempt]:
+    """Write what a watch has handed over of an attempt that goes on: its incidents and notices become events."""
+    attempt = attempt.but(incidents=so_far.incidents, notices=so_far.notices, progress=so_far.progress)
+    attempt = attempt.but(nodes=so_far.nodes or attempt.nodes, recovery=so_far.recovery)
+    reach("interim.before_attempt")
+    store.save_attempt(attempt)
+    reach("interim.between")
+    chain = _with_news(chain, attempt)
+    store.save(chain)
+    return chain, attempt
+
+
+def _with_news(chain: Chain, attempt: Attempt) -> Chain:
+    """Return the chain with an event for each notice and incident of the open attempt that it doesn't have yet."""
+    heard, told = chain.told_notice_at, chain.told_generation
+    for notice in attempt.notices:
+        if heard is None or notice.at > heard:
+            chain = with_event(chain, notice.at, notice.kind, notice.text, attempt.number)
+    for incident in attempt.incidents:
+        if incident.generation > told:
+            kind = NOTICE if incident.again else STOPPED if incident.decision.action is Action.FAIL else FAULT
+            chain = with_event(chain, incident.detected_at, kind, fault_sentence(incident), attempt.number)
+    return chain.but(
+        told_notice_at=max([one.at for one in attempt.notices], default=heard),
+        told_generation=max([told, *(one.generation for one in attempt.incidents)]),
+    )
+
+
+def ended_outside(
+    chain: Chain, attempt: Attempt, text: str, progress: Progress | None, at: datetime
+) -> tuple[Attempt, Chain]:
+    """Close the open attempt, of which nothing is left, because a person ended or cleared its task."""
+    attempt = attempt.but(
+        state=AttemptState.CONCLUDED,
+        outcome=Outcome(end=End.CANCELLED, text=text),
+        progress=progress or attempt.progress,
+        ended_at=at,
+        fenced=True,
+    )
+    return attempt, taken(chain, attempt)
+
+
 def taken(chain: Chain, attempt: Attempt) -> Chain:
     """Fold a concluded attempt into the chain's head."""
     decision, outcome = attempt.decision, attempt.outcome
     last = attempt.incidents[-1].decision if attempt.incidents else None  # a restart in place costs, too
     at = attempt.ended_at or attempt.created_at
-    for notice in attempt.notices:
-        chain = with_event(chain, notice.at, notice.kind, notice.text, attempt.number)
-    for incident in attempt.incidents:
-        stops = incident.decision.action is Action.FAIL
-        chain = with_event(
-            chain, incident.detected_at, STOPPED if stops else FAULT, fault_sentence(incident), attempt.number
-        )
+    chain = _with_news(chain, attempt)
     if outcome is not None and outcome.end is End.SUCCEEDED:
         chain = with_event(chain, at, SUCCEEDED, outcome_sentence(attempt), attempt.number)
     for debt in attempt.debts:
@@ -85,6 +122,8 @@ def taken(chain: Chain, attempt: Attempt) -> Chain:
     last_checkpoint = _highest([checkpoint for checkpoint, _ in saved])
     return chain.but(
         open=None,
+        told_generation=-1,
+        told_notice_at=None,
         debts=(*chain.debts, *attempt.debts),
         concluded=outcome.end if outcome else End.UNKNOWN,
         decision=decision,

@@ -52,6 +52,13 @@ class Reporter:
         if self._published_at is None or now - self._published_at >= PUBLISH_EVERY:
             await self._publish(seen, sight, state, now)
 
+    async def hand_over(self, state: dict[str, JsonValue]) -> None:
+        """Save the state of the watch right now, because another process goes on with it."""
+        try:
+            await within(PUBLISH_SECONDS, self._desk.publish(STATE_KEY, sanitise(state)))
+        except Exception as error:  # noqa: BLE001 - a supervisor's border: what was saved before, or the log, will do
+            self._desk.say(f"The state of the watch could not be saved: {error!r}", warning=True)
+
     async def _publish(
         self, seen: Observation | None, sight: Sight, state: dict[str, JsonValue], now: datetime
     ) -> None:

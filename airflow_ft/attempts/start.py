@@ -21,8 +21,18 @@ from typing import Any, TypeVar
 from airflow_ft.attempts.crash_points import reach
 from airflow_ft.attempts.deadlines import ACT_SECONDS, CANCEL_MARGIN_SECONDS, LOOK_SECONDS, limited
 from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
+from airflow_ft.attempts.hindsight import progress_of
 from airflow_ft.attempts.ports import Conclusion, Started, TryInfo
-from airflow_ft.attempts.record import ADOPTED, CLEARED, TRY_LOST, replay, taken, with_event, write_conclusion
+from airflow_ft.attempts.record import (
+    ADOPTED,
+    CLEARED,
+    TRY_LOST,
+    ended_outside,
+    replay,
+    taken,
+    with_event,
+    write_conclusion,
+)
 from airflow_ft.attempts.store import ChainStore
 from airflow_ft.backends.base import (
     CLEAR,
@@ -63,6 +73,7 @@ class Starter:
     say: Callable[[str], None]
     killed: Callable[[], bool] = lambda: False  # whether this very process was told to end
     naming: Callable[[str, str], None] = lambda name, chain: None  # told the job's name before it is created
+    progress_pattern: str | None = None
 
     async def start(self) -> tuple[Chain, Started | None]:
         """Bring the chain to the point where exactly one job of it exists. Returns ``None`` if training is done.
@@ -115,7 +126,8 @@ class Starter:
         if lost and info.max_tries <= chain.max_tries:
             text = f"Try {chain.try_number} was lost by Airflow before it had a result. Not charged."
             chain = with_event(chain, now, TRY_LOST, text, chain.open)
-        chain = chain.but(try_number=info.try_number, max_restarts=self.policy.max_restarts)
+        limits = {"max_restarts": self.policy.max_restarts, "grace_seconds": self.policy.grace_seconds}
+        chain = chain.but(try_number=info.try_number, **limits)
         self.store.save(chain)
         reach("start.after_chain")
         return chain
@@ -130,10 +142,9 @@ class Starter:
             attempt = self.store.load_attempt(chain.open)
             if attempt is not None:
                 await self._fence_attempt(attempt)
-                outcome = Outcome(end=End.CANCELLED, text="A person cleared the task.")
-                attempt = attempt.but(state=AttemptState.CONCLUDED, outcome=outcome, ended_at=now, fenced=True)
+                came = await progress_of(self.backend, attempt.ref, self.progress_pattern, self.say)
+                attempt, chain = ended_outside(chain, attempt, "A person cleared the task.", came, now)
                 self.store.save_attempt(attempt)
-                chain = taken(chain, attempt)
             chain = chain.but(open=None)
         kept = f" {', '.join(chain.excluded_nodes)} stay excluded." if chain.excluded_nodes else ""
         text = f"A person cleared the task: segment {chain.segment + 1} begins with fresh budgets.{kept}"

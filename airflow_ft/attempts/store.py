@@ -12,6 +12,8 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from pydantic import JsonValue
+
 from airflow_ft.attempts.ports import Conclusion, KeyValueStore
 from airflow_ft.core.chain import Attempt, AttemptState, Chain
 from airflow_ft.core.records import UnreadableRecordError
@@ -49,8 +51,7 @@ class ChainStore:
 
     def save(self, chain: Chain) -> None:
         """Write the chain's head."""
-        fitting = slimmed_chain(chain, LIMIT_BYTES - 500)
-        self._store.set(CHAIN_KEY, sanitise(fitting.to_record(), LIMIT_BYTES * 2))
+        self._store.set(CHAIN_KEY, chain_record(chain))
 
     def load_attempt(self, number: int) -> Attempt | None:
         """Return an attempt's record, or ``None`` if it was never written (or can't be read any more)."""
@@ -62,12 +63,22 @@ class ChainStore:
 
     def save_attempt(self, attempt: Attempt) -> None:
         """Write an attempt's record."""
-        self._store.set(attempt_key(attempt.number), sanitise(fitted(attempt).to_record(), LIMIT_BYTES))
+        self._store.set(attempt_key(attempt.number), attempt_record(attempt))
 
     def pending_conclusion(self, chain: Chain) -> Attempt | None:
         """Return the open attempt if it is concluded already: the try died between the two writes."""
         attempt = self.load_attempt(chain.open) if chain.open is not None else None
         return attempt if attempt is not None and attempt.state is AttemptState.CONCLUDED else None
+
+
+def chain_record(chain: Chain) -> JsonValue:
+    """Return what is stored of a chain's head: made smaller until it fits."""
+    return sanitise(slimmed_chain(chain, LIMIT_BYTES - 500).to_record(), LIMIT_BYTES * 2)
+
+
+def attempt_record(attempt: Attempt) -> JsonValue:
+    """Return what is stored of an attempt: made smaller until it fits."""
+    return sanitise(fitted(attempt).to_record(), LIMIT_BYTES)
 
 
 def fitted(record: R, limit_bytes: int = LIMIT_BYTES - 500) -> R:

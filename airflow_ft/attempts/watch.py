@@ -18,9 +18,10 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from airflow_ft.attempts.conclude import Concluder, VoidDecisionError, echoed, stop_decision
+from airflow_ft.attempts.account import CANCELLED, Account
+from airflow_ft.attempts.conclude import Concluder, VoidDecisionError, stop_decision
 from airflow_ft.attempts.crash_points import reach
-from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
+from airflow_ft.attempts.deadlines import LOOK_SECONDS, QUIET_SECONDS, limited
 from airflow_ft.attempts.ports import Conclusion, Desk, WatchOrder
 from airflow_ft.attempts.pulse import Pulse
 from airflow_ft.attempts.reports import STATE_KEY, Reporter
@@ -28,9 +29,8 @@ from airflow_ft.attempts.second_signals import SecondSignals
 from airflow_ft.attempts.sight import Sight
 from airflow_ft.backends.base import PERSON, Backend, BackendError, JobState, NodeReport, Observation
 from airflow_ft.backends.registry import create_backend
-from airflow_ft.core.chain import End, Incident, Notice, Outcome
+from airflow_ft.core.chain import End, Incident, Outcome
 from airflow_ft.core.decisions import Action
-from airflow_ft.core.faults import Diagnosis, FaultClass
 from airflow_ft.core.hang import HangVerdict
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.policy_record import read_policy
@@ -38,20 +38,10 @@ from airflow_ft.core.rules import RuleSet
 from airflow_ft.diagnosis.signature_files import load_rules
 
 READ_BYTES = 4_000_000  # of new log a turn
-NOTICES_KEPT = 20
-NOTICE_LENGTH = 250
-OUTCOME_LENGTH = 600
 PAUSE_AFTER_ERROR_SECONDS = 5.0
 PAUSE_UNREACHABLE_SECONDS = 2.0  # an order that a full disk takes none of would be tried, and told, twice a second
 SETTLE_LOOK_SECONDS = 0.25
 
-CANCELLED = "cancelled"
-# How an attempt ended whose "disruption" is none of the platform's.
-PLANNED_ENDS = {
-    CANCELLED: End.CANCELLED,
-    "attempt_timeout": End.TIMED_OUT,
-    "execution_timeout": End.TIMED_OUT,
-}
 UNREACHABLE_SAID_EVERY_SECONDS = 60.0
 SEND_AGAIN_SECONDS = 5.0  # an agent takes up to 10 s to end its tree; whom the order never reached should not wait long
 
@@ -73,9 +63,7 @@ class Watch:
         self._concluder = Concluder(order, policy, backend, desk, self._sight, rules, secrets)
         self._signals = SecondSignals(backend, order.ref, desk)
         self._reporter = Reporter(desk, order.ref)
-        self._incidents: list[Incident] = list(order.incidents)
-        self._recovery = order.recovery
-        self._notices: list[Notice] = []
+        self._account = Account(order, self._sight, desk.now)
         self._unreachable_since: datetime | None = None
         self._unreachable_said: datetime | None = None
         self._hang_noticed = False
@@ -84,7 +72,7 @@ class Watch:
         self._sent_at: datetime | None = None
 
     async def watch(self) -> Conclusion:
-        """Watch until the attempt is over. Only cancellation gets out of here otherwise."""
+        """Watch until the attempt is over, or until there is news. Only cancellation gets out of here otherwise."""
         async with Pulse() as pulse:
             await self._take_up()
             while True:
@@ -110,16 +98,26 @@ class Watch:
         await self._read()
         reach("watch.looked")
         self._learn(seen)
-        self._remember_recovery()
+        self._account.remember_recovery()
         await self._reporter.tell(seen, self._sight, self._state())
-        return await self._react(seen, pulse)
+        return await self._react(seen, pulse) or await self._news(seen)
+
+    async def _news(self, seen: Observation) -> Conclusion | None:
+        """Hand over what people should hear now, and only while nothing has to be done: the next watch goes on."""
+        since = self._order.deferred_at
+        quiet = since is not None and (self._desk.now() - since).total_seconds() < QUIET_SECONDS
+        calm = seen.state is JobState.RUNNING and all(node.generation == seen.generation for node in seen.nodes)
+        if not self._order.tells or quiet or not calm or not self._account.has_news or self._account.is_fresh:
+            return None
+        await self._reporter.hand_over(self._state())
+        return self._account.interim(seen)
 
     # --- seeing --------------------------------------------------------------------------------------------------
 
     async def _look(self) -> Observation:
         seen = await limited(self._backend.observe(self._order.ref), LOOK_SECONDS, f"looking at {self._order.ref.name}")
         if self._unreachable_since is not None:
-            self._notice("reachable", f"{self._order.ref.name} can be reached again.")
+            self._account.notice("reachable", f"{self._order.ref.name} can be reached again.")
             self._unreachable_since = None
         return seen
 
@@ -130,22 +128,13 @@ class Watch:
         # In a thread: a log that gained megabytes takes seconds to read, and all triggers share this event loop.
         for text in await asyncio.to_thread(self._sight.take, chunks, cursors):
             self._desk.say(text)
-        self._remember_recovery()
-
-    def _remember_recovery(self) -> None:
-        """Each recovery belongs to the restart that led to its generation; the first one to the attempt itself."""
-        recoveries = self._sight.recoveries
-        self._recovery = recoveries.get(0, self._recovery)
-        for number, incident in enumerate(self._incidents):
-            recovery = recoveries.get(incident.decision.generation, incident.recovery)
-            if incident.recovery != recovery and incident.decision.action is Action.RESTART_IN_PLACE:
-                self._incidents[number] = incident.but(recovery=recovery)
+        self._account.remember_recovery()
 
     def _unreachable(self, why: str) -> None:
         now = self._desk.now()
         if self._unreachable_since is None:
             self._unreachable_since = now
-            self._notice("unreachable", f"The job can't be seen: {why} Nothing is done because of it.")
+            self._account.notice("unreachable", f"The job can't be seen: {why} Nothing is done because of it.")
         said = self._unreachable_said
         if said is None or (now - said).total_seconds() >= UNREACHABLE_SAID_EVERY_SECONDS:
             self._unreachable_said, step = now, self._sight.progress.step
@@ -154,13 +143,11 @@ class Watch:
 
     async def _survived(self, error: Exception) -> None:
         self._errors += 1
-        self._notice("supervisor_error", f"The supervisor itself failed ({error!r:.200}); the job is not touched.")
+        self._account.notice(
+            "supervisor_error", f"The supervisor itself failed ({error!r:.200}); the job is not touched."
+        )
         self._desk.say(f"The supervisor itself failed, the job is not touched: {error!r}", warning=True)
         await self._desk.sleep(PAUSE_AFTER_ERROR_SECONDS)
-
-    def _notice(self, kind: str, text: str) -> None:
-        notices = [n for n in self._notices if n.kind != kind or kind != "supervisor_error"]
-        self._notices = [*notices, Notice(at=self._desk.now(), kind=kind, text=text[:NOTICE_LENGTH])][-NOTICES_KEPT:]
 
     # --- state that outlives this process ------------------------------------------------------------------------
 
@@ -182,13 +169,9 @@ class Watch:
 
     def _learn(self, seen: Observation) -> None:
         """Learn of restarts in place that another process has ordered: from this try's XComs, else from the agents."""
-        known = max((incident.decision.generation for incident in self._incidents), default=0)
-        told = {one.decision.generation: one for one in echoed(seen)} | self._recalled
-        learned = [told[generation] for generation in sorted(told) if known < generation <= seen.generation]
-        for incident in learned:
+        for incident in self._account.learn(seen, self._recalled):
             generation = incident.decision.generation
             self._desk.say(f"Generation {generation} was ordered by another process; its decision is taken over.")
-            self._incidents.append(incident.but(ordered_at=incident.ordered_at or seen.at))
         self._sight.restarted(seen.generation)
 
     # --- reacting ------------------------------------------------------------------------------------------------
@@ -219,7 +202,7 @@ class Watch:
 
         If one of them refuses it can't come any more (its hold was over): then it is a fault like any other.
         """
-        ordered = [one for one in self._incidents if one.decision.generation == seen.generation]
+        ordered = [one for one in self._account.incidents if one.decision.generation == seen.generation]
         behind = [node for node in seen.nodes if node.generation < seen.generation]
         if not ordered or not behind or any(node.lost or not node.agent for node in seen.nodes):
             return False
@@ -269,7 +252,7 @@ class Watch:
             return verdict
         if not self._hang_noticed:
             self._hang_noticed = True
-            self._notice("hang_notice", text := f"{verdict.text} Notice only: nothing is done.")
+            self._account.notice("hang_notice", text := f"{verdict.text} Notice only: nothing is done.")
             self._desk.say(text, warning=True)
         return None
 
@@ -279,21 +262,20 @@ class Watch:
         alive = seen.state is JobState.RUNNING and not seen.cancelled
         if verdict is None and alive and not self._is_ending(seen):
             return None  # it was a passing state: somebody has restarted it
-        incident = await self._concluder.conclude(seen, verdict, self._incidents, detected_at or seen.at)
+        incident = await self._concluder.conclude(seen, verdict, self._account.incidents, detected_at or seen.at)
         if pulse.jumped():
             self._desk.say("This process was frozen meanwhile; looking again before anything is done.")
             return None
         self._sight.failed()
-        self._remember_recovery()
+        self._account.remember_recovery()
         if incident.decision.action is Action.RESTART_IN_PLACE:
             self._sent_at = self._desk.now()
-            incident = await self._concluder.restart_in_place(incident, self._incidents)
-            if all(known.generation != incident.generation for known in self._incidents):  # else: sent once more
-                self._incidents.append(incident)
+            incident = await self._concluder.restart_in_place(incident, self._account.incidents)
+            if self._account.add(incident):
                 self._sight.restarted(incident.decision.generation)
             return None
         debt = await self._concluder.stop(incident)
-        return self._conclusion(seen, incident, debt is None, (debt,) if debt else ())
+        return self._account.ended_by(incident, seen, debt)
 
     # --- ends ----------------------------------------------------------------------------------------------------
 
@@ -313,7 +295,7 @@ class Watch:
         if debt is not None:
             warnings.append(f"not all of {debt.ref.name} could be cleaned up: {debt.why}")
         outcome = Outcome(end=End.SUCCEEDED, text=f"Done{step}.", code=seen.code, warnings=tuple(warnings))
-        return self._base(seen, outcome, stopped=debt is None, debts=(debt,) if debt else ())
+        return self._account.conclusion(seen, outcome, debt)
 
     async def _cancelled(self, seen: Observation, pulse: Pulse) -> Conclusion | None:
         """Somebody stopped the job. A person's word stands; our own (a try that was told to end) is a disruption."""
@@ -323,8 +305,8 @@ class Watch:
         if seen.cancelled_by != PERSON:
             return await self._fault(seen, None, pulse)
         reason = f"The job was cancelled: {seen.reason or 'by a person'}."
-        decision = stop_decision(reason, self._order, self._incidents[-1].decision if self._incidents else None)
-        return self._conclusion(seen, self._bare_incident(seen, reason, decision, CANCELLED), stopped=True, debts=())
+        decision = stop_decision(reason, self._order, self._account.decision)
+        return self._account.ended_by(self._account.bare_incident(seen, reason, decision, CANCELLED), seen, None)
 
     async def _time_is_up(self, seen: Observation) -> Conclusion:
         name = self._order.deadline_name or "attempt_timeout"
@@ -332,53 +314,10 @@ class Watch:
             f"Timed out: {name} ended at {self._order.deadline:%H:%M:%S}. A limit, not a fault; nothing is charged."
         )
         self._desk.say(reason, warning=True)
-        decision = stop_decision(reason, self._order, self._incidents[-1].decision if self._incidents else None)
-        incident = self._bare_incident(seen, reason, decision, name)
+        decision = stop_decision(reason, self._order, self._account.decision)
+        incident = self._account.bare_incident(seen, reason, decision, name)
         debt = await self._concluder.stop(incident, gently=True)
-        return self._conclusion(seen, incident, debt is None, (debt,) if debt else ())
-
-    def _bare_incident(self, seen: Observation, text: str, decision: Any, disruption: str) -> Incident:
-        diagnosis = Diagnosis(fault_class=FaultClass.UNKNOWN, text=text, disruption=disruption)
-        return Incident(
-            attempt=self._order.ref.attempt,
-            generation=seen.generation,
-            detected_at=seen.at,
-            diagnosis=diagnosis,
-            decision=decision,
-            progress=self._sight.progress,
-        )
-
-    def _conclusion(self, seen: Observation, incident: Incident, stopped: bool, debts: tuple[Any, ...]) -> Conclusion:
-        planned = incident.diagnosis.disruption
-        end = PLANNED_ENDS.get(planned, End.DISRUPTED) if planned else End.FAULT
-        outcome = Outcome(end=end, text=incident.diagnosis.text[:OUTCOME_LENGTH], code=seen.code)
-        return self._base(seen, outcome, incident, stopped=stopped, debts=debts)
-
-    def _base(
-        self,
-        seen: Observation,
-        outcome: Outcome,
-        incident: Incident | None = None,
-        *,
-        stopped: bool,
-        debts: tuple[Any, ...] = (),
-    ) -> Conclusion:
-        incidents = (*self._incidents, incident) if incident is not None else tuple(self._incidents)
-        return Conclusion(
-            chain_id=self._order.ref.chain_id,
-            attempt=self._order.ref.attempt,
-            try_number=self._order.info.try_number,
-            outcome=outcome,
-            incidents=incidents,
-            progress=self._sight.progress,
-            run=self._sight.run(),
-            recovery=self._recovery,
-            nodes=tuple(node.node for node in seen.nodes),
-            ended_at=self._desk.now(),
-            stopped=stopped,
-            debts=debts,
-            notices=tuple(self._notices),
-        )
+        return self._account.ended_by(incident, seen, debt)
 
 
 def _failed(node: NodeReport) -> bool:

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from airflow_ft.cli.reap import owed
+from airflow_ft.views.debts import owed
 from airflow_ft.views.records import database
 
 
@@ -59,6 +59,6 @@ def _triggerer() -> Check:
 
 def _owed() -> Check:
     with database() as session:
-        names = [ref.name for ref, _ in owed(session)]
+        names = [found.ref.name for found in owed(session)]
     text = f"{', '.join(names)}; run `airflow ft reap`" if names else "nothing is owed"
     return Check("cancels", not names, text)

@@ -83,8 +83,8 @@ class PastFault(Record):
 class Inputs(Record):
     """What a decision was made of, beside the diagnosis, the run and the earlier faults: enough to make it again.
 
-    ``at`` is when it was made, ``policy`` the digest of the policy (the attempt has the whole of it), ``faults`` how many
-    earlier faults of the segment were known. The other fields are those of ``situation.Situation``.
+    ``at`` is when it was made, ``policy`` the digest of the policy (the attempt has the whole of it), ``faults`` how
+    many earlier faults of the segment were known. The other fields are those of ``situation.Situation``.
     """
 
     at: AwareDatetime
@@ -121,6 +121,7 @@ class Incident(Record):
     recovery: Recovery | None = None
     past: PastFault | None = None  # what the policy remembers of it
     inputs: Inputs | None = None  # None: an older version's, or left out to make the record smaller
+    again: bool = False  # still the incident before it: a node failed again before all had joined; not charged
 
 
 class Outcome(Record):
@@ -228,4 +229,6 @@ class Chain(Record):
     events: tuple[ChainEvent, ...] = ()  # the newest last, at most 40
     next_event: int = 0
     notified: int = -1  # the last event that was sent
+    told_generation: int = -1  # of the open attempt: incidents up to it are among the events
+    told_notice_at: AwareDatetime | None = None  # and notices up to then
     sending: int = -1  # the event whose sending began: its result is unknown if it is not `notified`

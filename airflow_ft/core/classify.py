@@ -4,7 +4,8 @@ The order of the questions, each a function below; the first that has an answer 
 
 1. Was the end planned? Then it is a disruption, nobody's fault, whatever the codes and logs say.
 2. Does the *platform* say that a node is lost? Then that node is the suspect, and all other ends are consequences.
-3. Did it hang? ``COMM_HANG``; suspected are the ranks whose stack differs from the others'.
+3. Did it hang? A full disk explains that; else ``COMM_HANG``, suspected are the ranks whose stack differs from the
+   others'.
 4. Who stopped first, and with which words? The culprit is the death that isn't a victim of the launcher and doesn't
    only say that a peer is gone; its own earliest *specific* root line wins, then the platform's word, then its exit
    code, then a generic exception.
@@ -34,6 +35,7 @@ __all__ = ["Facts", "LogText", "classify"]
 
 SOON_SECONDS = 120.0  # "within seconds of the start": imports and rendezvous of real jobs take up to two minutes
 SAME_TIME = timedelta(seconds=1)  # launchers tell whole seconds, and notice a death within a tenth of one
+LAST_WORDS = 50  # lines at the end of a log: what was written right before the silence, a traceback's length
 KILLS, ABORTS = (-9, 137), (-6, 134)
 _LIKELY = 0.4  # from here an ambiguous line is taken before what others print
 _SURE = 0.7  # from here a signature is specific
@@ -47,6 +49,7 @@ def classify(facts: Facts, signatures: Sequence[Signature] | RuleSet) -> Diagnos
     reading = read_logs(facts.logs, rules)
     diagnosis = (
         _lost_node(facts, reading)
+        or _no_room(facts, reading, rules)
         or _hung(facts, reading)
         or _excused(facts, reading)
         or _first_death(facts, reading, rules)
@@ -94,6 +97,22 @@ def _lost_node(facts: Facts, reading: Reading) -> Diagnosis | None:
         advice="The platform says that the node is gone. Run without it and have it checked.",
         evidence=diagnoses.evidence(facts, reading, lost[0]),
     )
+
+
+def _no_room(facts: Facts, reading: Reading, rules: RuleSet) -> Diagnosis | None:
+    """A silence that a full disk explains: the platform sees one, or training's last words are about one."""
+    if facts.hang is None:
+        return None
+    for word in facts.evidence:
+        if _is_platform_root(word) and word.source == "disk":
+            return diagnoses.from_platform(facts, reading, rules, word, None)
+    lengths = {log.source: log.data.count(b"\n") for log in facts.logs}
+    for found in reversed(reading.findings):
+        of_storage = found.signature.origin == "storage.yaml" and found.signature.retry is Retry.USELESS
+        is_last = found.line > lengths.get(found.source, 0) - LAST_WORDS
+        if of_storage and is_last and found.signature.role is Role.ROOT and found.signature.confidence >= _SURE:
+            return diagnoses.from_line(facts, reading, found, None)
+    return None
 
 
 def _hung(facts: Facts, reading: Reading) -> Diagnosis | None:

@@ -6,13 +6,14 @@ The worker writes it, not the trigger: Airflow truncates a trigger's log when a 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.attempts.ports import Conclusion
 from airflow_ft.backends.base import BackendError
 from airflow_ft.backends.registry import create_backend
-from airflow_ft.core.chain import Attempt, Chain, JobRef
+from airflow_ft.core.chain import Attempt, Chain, Incident, JobRef
 from airflow_ft.core.story import fault_sentence, recovery_words
 from airflow_ft.diagnosis.tails import tail_lines
 
@@ -23,7 +24,17 @@ SOURCES = 16
 def log_summary(log: Any, chain: Chain, attempt: Attempt, conclusion: Conclusion, lines: int) -> None:
     """Write what the attempt came to, and the last ``lines`` lines of each of its logs."""
     log.info("Attempt %d: %s", conclusion.attempt, conclusion.outcome.text)
-    for incident in conclusion.incidents:
+    log_incidents(log, conclusion.incidents)
+    for warning in conclusion.outcome.warnings:
+        log.warning("%s", warning)
+    log.info("Restarts %d of %d used.", chain.ledger.restarts, chain.max_restarts)
+    if attempt.ref is not None and lines > 0:
+        _log_tails(log, attempt.ref, lines)
+
+
+def log_incidents(log: Any, incidents: Sequence[Incident]) -> None:
+    """Write what happened, what it was taken for, and whether training has recovered from it."""
+    for incident in incidents:
         log.info("%s", fault_sentence(incident))
         if incident.diagnosis.root is not None:
             log.info("Root line (%s): %s", incident.diagnosis.root.source, incident.diagnosis.root.text)
@@ -34,11 +45,6 @@ def log_summary(log: Any, chain: Chain, attempt: Attempt, conclusion: Conclusion
             )
         if incident.recovery is not None:
             log.info("Recovery: %s", recovery_words(incident.recovery))
-    for warning in conclusion.outcome.warnings:
-        log.warning("%s", warning)
-    log.info("Restarts %d of %d used.", chain.ledger.restarts, chain.max_restarts)
-    if attempt.ref is not None and lines > 0:
-        _log_tails(log, attempt.ref, lines)
 
 
 def _log_tails(log: Any, ref: JobRef, lines: int) -> None:

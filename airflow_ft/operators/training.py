@@ -13,7 +13,7 @@ from airflow.sdk import BaseOperator, XComArg
 from airflow_ft.attempts.crash_points import current_run, reach
 from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
 from airflow_ft.attempts.ports import TASK_ENDED, Conclusion, Started, TryInfo, WatchOrder
-from airflow_ft.attempts.record import write_conclusion
+from airflow_ft.attempts.record import write_conclusion, write_interim
 from airflow_ft.attempts.start import Starter
 from airflow_ft.attempts.store import ChainStore
 from airflow_ft.backends.base import CLEAR, Backend, TrainingJob
@@ -33,7 +33,7 @@ from airflow_ft.operators.settings import (
     policy_from,
     refuse_retries,
 )
-from airflow_ft.triggers.training import ATTEMPT_KEY, TrainingTrigger
+from airflow_ft.triggers.training import ATTEMPT_KEY, INTERIM, TrainingTrigger
 
 if TYPE_CHECKING:
     from airflow.sdk.definitions.context import Context
@@ -149,6 +149,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
             say=lambda text: self.log.info("%s", text),
             killed=lambda: self._killed,
             naming=lambda name, chain: setattr(self, "_live", (backend, job, name, chain)),
+            progress_pattern=self.progress_pattern,
         )
         try:
             if self.deferrable and store.load() is None:
@@ -176,8 +177,20 @@ class FaultTolerantTrainingOperator(BaseOperator):
         if self.deferrable and not (started.adopted and asyncio.run(has_ended(order))):
             self.log.info("Watching attempt %d in the triggerer.", attempt.number)
             self.defer(trigger=TrainingTrigger(order=order.to_record()), method_name="execute_complete")
-        conclusion = asyncio.run(prepared_watch(order, WorkerDesk(self.log, ti)).watch())
+        while (conclusion := asyncio.run(prepared_watch(order, WorkerDesk(self.log, ti)).watch())).interim:
+            chain, attempt = self._hand_over(context, store, chain, attempt, conclusion)
+            order = self._order(chain, attempt, info, ti)
         return self._record(context, store, chain, attempt, conclusion)
+
+    def _hand_over(
+        self, context: Context, store: ChainStore, chain: Chain, attempt: Attempt, so_far: Conclusion
+    ) -> tuple[Chain, Attempt]:
+        """Record and tell what has happened to an attempt that goes on."""
+        from airflow_ft.operators.summary import log_incidents
+
+        log_incidents(self.log, [one for one in so_far.incidents if one.generation > chain.told_generation])
+        chain, attempt = write_interim(store, chain, attempt, so_far)
+        return self._tell(context, store, chain), attempt
 
     def execute_complete(self, context: Context, event: dict[str, Any] | None = None) -> Any:
         """Take the trigger's event: record first, raise second. An event that doesn't fit changes nothing."""
@@ -192,8 +205,9 @@ class FaultTolerantTrainingOperator(BaseOperator):
         reach("complete.begin")
         store = ChainStore(TaskStateStore(context["task_state_store"]))
         self._try = info
+        goes_on = isinstance(event, dict) and INTERIM in event
         try:
-            conclusion = Conclusion.from_record(event)
+            conclusion = Conclusion.from_record(event[INTERIM] if event and goes_on else event)
             chain = store.load()
         except UnreadableRecordError as error:
             self.log.warning("The event can't be read (%s); looking at the job instead.", error)
@@ -209,6 +223,9 @@ class FaultTolerantTrainingOperator(BaseOperator):
             self.log.warning("The event is not about the attempt that is open; looking at the job instead.")
             return self._execute(context)
         self._mask(job_from(self.job))
+        if goes_on:
+            chain, attempt = self._hand_over(context, store, chain, attempt, conclusion)
+            return self._watch(context, store, chain, Started(attempt=attempt, adopted=True), info)
         return self._record(context, store, chain, attempt, conclusion)
 
     def _record(
@@ -284,7 +301,12 @@ class FaultTolerantTrainingOperator(BaseOperator):
             nodes_needed=job_from(self.job).nodes_needed(),
             highest_step=chain.highest_step,
             last_checkpoint=chain.last_checkpoint,
-            recovery=_recovery_due(chain),
+            recovery=attempt.recovery or _recovery_due(chain),
+            incidents=attempt.incidents,
+            notices=attempt.notices,
+            tells=bool(self.notify),
+            told_generation=chain.told_generation,
+            told_notice_at=chain.told_notice_at,
             deadline=deadline,
             deadline_name=name,
             deferred_at=_now(),
@@ -303,10 +325,10 @@ class FaultTolerantTrainingOperator(BaseOperator):
         seen = {key: progress[key] for key in SUMMARY_KEYS if key in progress}
         return {"chain_id": chain.chain_id, "attempts": chain.attempts, "restarts": chain.ledger.restarts, **seen}
 
-    def _tell(self, context: Context, store: ChainStore, chain: Chain) -> None:
+    def _tell(self, context: Context, store: ChainStore, chain: Chain) -> Chain:
         from airflow_ft.notifications.outbox import send_due
 
-        send_due(self.notify, context, store, chain, self.log)
+        return send_due(self.notify, context, store, chain, self.log)
 
     def _tell_what_is_left(self, context: Context, store: ChainStore) -> None:
         chain = store.load()

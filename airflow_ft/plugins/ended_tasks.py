@@ -1,25 +1,28 @@
 """Stop the job of a task that was ended while nobody watched it. Runs in the api-server (or scheduler) that ended it.
 
 The trigger, where it runs, is quicker and does the same; this looks a little later, and only stops a job whose task is
-still ended by then. It waits in a daemon thread: if the process ends meanwhile, ``airflow ft reap`` remains.
+still ended by then, or whose run was deleted. It waits in a daemon thread: if the process ends meanwhile, the
+``collector`` remains, and ``airflow ft reap``.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import threading
 import time
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from airflow_ft.backends.base import BackendError
-from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.records import UnreadableRecordError
-from airflow_ft.views.records import ChainNotFoundError, database, read_chain
+from airflow_ft.plugins.collector import see_to
+from airflow_ft.views.debts import Owed, chains_of_run, owed_by
+from airflow_ft.views.records import ChainNotFoundError, StoredChain, database, read_chain
 
 LATER_SECONDS = 10.0  # a trigger has seen to it by then
-GRACE_SECONDS = 30.0
+AGAIN_SECONDS = 20.0  # between two tries for a run that was deleted: no record of it is left for anybody else
+DELETED_TRIES = 180  # an hour
 
+Key = tuple[str, str, str, int]
 log = logging.getLogger(__name__)
 
 
@@ -27,18 +30,59 @@ def stop_later(task_instance: Any) -> None:
     """Look at the task after a while, off the request's thread."""
     ti = task_instance
     key = (ti.dag_id, ti.run_id, ti.task_id, ti.map_index if ti.map_index is not None else -1)
-    threading.Thread(target=_stop_if_ended, args=key, name="airflow-ft-ended-task", daemon=True).start()
+    _begin(lambda: [key])
 
 
-def _stop_if_ended(dag_id: str, run_id: str, task_id: str, map_index: int) -> None:
-    time.sleep(LATER_SECONDS)
+def stop_all_later(dag_run: Any) -> None:
+    """Look at all tasks of a run that has ended."""
+    dag_id, run_id = dag_run.dag_id, dag_run.run_id
+    _begin(lambda: _chains(dag_id, run_id))
+
+
+def _begin(keys: Callable[[], Sequence[Key]]) -> None:
+    threading.Thread(target=_stop_if_ended, args=(keys,), name="airflow-ft-ended-task", daemon=True).start()
+
+
+def _chains(dag_id: str, run_id: str) -> list[Key]:
+    with database() as session:
+        return [(dag_id, run_id, task_id, index) for task_id, index in chains_of_run(session, dag_id, run_id)]
+
+
+def _stop_if_ended(keys: Callable[[], Sequence[Key]]) -> None:
+    before = {key: chain for key in keys() if (chain := _read(key)) is not None and chain.chain.open is not None}
+    time.sleep(LATER_SECONDS if before else 0.0)
+    for key, chain in before.items():
+        try:
+            now = _read(key)
+            for found in _deleted(chain) if now is None else _owed(now):
+                log.warning("%s.%s was ended while its training ran; stopping %s.", key[0], key[2], found.ref.name)
+                _see_to(found, DELETED_TRIES if now is None else 1)
+        except Exception:
+            log.exception("The job of %s.%s could not be seen to; the collector tries again.", key[0], key[2])
+
+
+def _see_to(found: Owed, tries: int) -> None:
+    while not see_to(found) and (tries := tries - 1) > 0:
+        time.sleep(AGAIN_SECONDS)
+
+
+def _owed(stored: StoredChain) -> list[Owed]:
+    with database() as session:
+        return [found for found in owed_by(session, stored.chain) if found.attempt is not None]
+
+
+def _deleted(before: StoredChain) -> list[Owed]:
+    """The job of a run that doesn't exist any more, as it was known before."""
+    attempt = next((one for one in before.attempts if one.number == before.chain.open), None)
+    if attempt is None or attempt.ref is None or attempt.fenced:
+        return []
+    return [Owed(before.chain, attempt.ref, "its run was deleted", attempt)]
+
+
+def _read(key: Key) -> StoredChain | None:
+    """The chain of a task; ``None`` if it has none, or has none any more."""
     try:
         with database() as session:
-            ref = read_chain(session, dag_id, run_id, task_id, map_index).abandoned_job
-        if ref is not None:
-            log.warning("%s.%s was ended while its training ran; stopping %s.", dag_id, task_id, ref.name)
-            asyncio.run(create_backend(ref.backend).cancel(ref, GRACE_SECONDS))
-    except ChainNotFoundError:
-        return  # a task of another kind
-    except (BackendError, UnreadableRecordError) as error:
-        log.warning("The job of %s.%s could not be stopped: %s `airflow ft reap` does it.", dag_id, task_id, error)
+            return read_chain(session, *key)
+    except (ChainNotFoundError, UnreadableRecordError):
+        return None

@@ -12,6 +12,8 @@ from typing import Any
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
 
+from airflow_ft.plugins.pages import REACT_APPS
+
 
 class LazyApp:
     """An ASGI application that is imported on its first request: other components never pay for it."""
@@ -48,6 +50,21 @@ class EndedTaskListener:
         """A task succeeded: marked by a person."""
         _ended(task_instance)
 
+    @hookimpl
+    def on_dag_run_failed(self, dag_run: Any, msg: str) -> None:
+        """A run failed: also by ``dagrun_timeout``, which skips its tasks without a word to anybody else."""
+        from airflow_ft.plugins.ended_tasks import stop_all_later
+
+        stop_all_later(dag_run)
+
+    @hookimpl
+    def on_starting(self, component: Any) -> None:
+        """A component starts: the triggerer's supervisor collects what nobody answers for."""
+        if getattr(component, "job_type", "") == "TriggererJob":
+            from airflow_ft.plugins.collector import start
+
+            start()
+
 
 def _ended(task_instance: Any) -> None:
     # In the task's own process it is no row of the database, and the task itself has seen to its job.
@@ -62,4 +79,5 @@ class FaultTolerancePlugin(AirflowPlugin):
 
     name = "airflow_ft"
     fastapi_apps = [{"app": LazyApp(_build), "url_prefix": "/fault-tolerance", "name": "Fault tolerance"}]  # noqa: RUF012
+    react_apps = REACT_APPS
     listeners = [EndedTaskListener()]  # noqa: RUF012

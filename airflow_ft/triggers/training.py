@@ -15,15 +15,16 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from airflow_ft.attempts.crash_points import current_run, reach
+from airflow_ft.attempts.deadlines import QUIET_SECONDS
 from airflow_ft.backends.time_limits import within
 
 if TYPE_CHECKING:
     from airflow_ft.attempts.ports import Conclusion, WatchOrder
 
-QUIET_SECONDS = 15.0  # 2 * [workers] min_heartbeat_interval (5 s) + 5 s
 PAUSE_SECONDS = 5.0  # after a watch that could not even begin; doubled each time, since each writes a traceback
 MAX_PAUSE_SECONDS = 60.0
 ATTEMPT_KEY = "ft_attempt"
+INTERIM = "interim"  # the key of an event that says: it goes on. A version that doesn't know it looks at the job
 
 _kills: set[asyncio.Task[None]] = set()
 
@@ -33,12 +34,14 @@ class AttemptEvent(TriggerEvent):
 
     def __repr__(self) -> str:
         payload = self.payload if isinstance(self.payload, dict) else {}
+        if INTERIM in payload:
+            return f"<attempt {payload[INTERIM].get('attempt')}: goes on>"
         outcome = payload.get("outcome") or {}
         return f"<attempt {payload.get('attempt')}: {outcome.get('end', 'unreadable')}>"
 
 
 class TrainingTrigger(BaseTrigger):
-    """Watches one attempt of a training job.
+    """Watches one attempt of a training job. Fires once: when it is over, or when there is news for people.
 
     :param order: a ``WatchOrder`` record, as a dictionary.
     """
@@ -72,7 +75,8 @@ class TrainingTrigger(BaseTrigger):
         reach("trigger.before_event")
         await _quiet(order.deferred_at)
         self._fired = True
-        yield AttemptEvent(payload=sanitise(fitted(conclusion).to_record()))
+        record = sanitise(fitted(conclusion).to_record())
+        yield AttemptEvent(payload={INTERIM: record} if conclusion.interim else record)
 
     async def _watched(self, order: WatchOrder) -> Conclusion:
         pause = PAUSE_SECONDS

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from tests.airflow.harness import Harness
-from tests.systems import postgres
+from tests.systems import disks, postgres
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -34,6 +35,13 @@ def airflow(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
     else:
         with postgres.PostgresServer() as server:
             yield from _booted(Harness(tmp_path_factory.mktemp("airflow"), server.url(), template))
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system with 90 MB."""
+    with disks.mounted(tmp_path / "disk", megabytes=90) as folder:
+        yield folder
 
 
 def _booted(harness: Harness) -> Iterator[Harness]:

@@ -29,6 +29,8 @@ WORKER = (
 )
 # In the task's process, once a person has cleared a task that was deferred.
 FENCE = ("start.before_fence", "start.after_fence")
+# In the task's process, once a watch has news of an attempt that goes on.
+NEWS = ("interim.before_attempt", "interim.between")
 # In the triggerer, for an attempt that is restarted in place and ends well.
 TRIGGER = (
     "trigger.begin",

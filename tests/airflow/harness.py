@@ -69,6 +69,9 @@ class Harness:
             "AIRFLOW_VAR_HF_TOKEN": CANARY,
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": "admin:admin,outsider:",
             "AIRFLOW__FAULT_TOLERANCE__TRIGGERER_WAIT_SECONDS": "40",
+            "AIRFLOW__FAULT_TOLERANCE__COLLECT_SECONDS": "4",
+            "AIRFLOW__FAULT_TOLERANCE__NOTIFIERS": "alarms.note",
+            "PYTHONPATH": os.pathsep.join(filter(None, [str(DAGS / "modules"), os.environ.get("PYTHONPATH")])),
             # The tasks of a scheduler that was killed are found 300 s later by default.
             "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "4",
             "AIRFLOW__SCHEDULER__SCHEDULER_HEALTH_CHECK_THRESHOLD": "10",
@@ -252,6 +255,10 @@ class Harness:
         deadline = time.monotonic() + seconds
         for run in runs:
             self.wait_state(run, *ENDED, seconds=max(1.0, deadline - time.monotonic()))
+
+    def enough(self, run: Run) -> None:
+        """Let an endless training come to its end."""
+        (self.story / f"{self.chain(run).chain_id}.enough").touch()
 
     def explain(self, run: Run) -> str:
         """Everything that is known of a run, for a failed test."""

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.airflow.harness import Harness, Run
 from tests.airflow.stories import check, read_lines
+from tests.systems.disks import fill_up
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(600)]
 
@@ -95,29 +93,13 @@ def refused(airflow: Harness, run: Run, words: str) -> None:
     assert words in chain.decision.reason
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system with 90 MB."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    done = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=90m", "tmpfs", folder], capture_output=True, text=True)
-    if done.returncode:
-        pytest.skip(f"a small disk can't be mounted here: {done.stderr.strip()}")
-    try:
-        yield folder
-    finally:
-        subprocess.run(["umount", "-l", folder], check=True)
-
-
 def test_a_full_disk_is_said_and_training_goes_on_when_there_is_room(airflow: Harness, small_disk: Path) -> None:
     """Full before the job is made: refused. Full while it trains: nobody can act, the log says why, nothing is lost."""
     root = str(small_disk / "root")
     during = airflow.start("elsewhere", "--steps 60 --crash-at 50", name="fills", root=root)
     airflow.wait_state(during, "deferred")
     airflow.wait(lambda: list(small_disk.rglob("output.log")), "the training on the small disk")
-    fill = small_disk / "fill"
-    with fill.open("wb") as file:
-        os.posix_fallocate(file.fileno(), 0, os.statvfs(small_disk).f_bavail * os.statvfs(small_disk).f_frsize)
+    fill = fill_up(small_disk)
     before = airflow.start("elsewhere", name="is-full", root=root)
     airflow.wait_ended([before])
     refused(airflow, before, "root: ")

@@ -36,6 +36,22 @@ def test_a_time_limit_ends_the_job_and_is_no_fault(airflow: Harness) -> None:
         assert 5 < ended - started < 40, "the limit is 20 s"
 
 
+@pytest.mark.story("LIF-06")
+@pytest.mark.both_databases
+def test_a_run_that_times_out_takes_its_training_along(airflow: Harness) -> None:
+    """dagrun_timeout skips the task without a word to it: the job is gone within a minute, and the chain says so."""
+    run = airflow.start("run_limit", LONG, name="run-limit")
+    airflow.wait_deferred_and_running(run)
+    airflow.wait_state(run, "skipped")
+    airflow.wait(lambda: not airflow.processes(run), "the end of the training", 60)
+    chain = airflow.wait(lambda: (found := airflow.chain(run)).open is None and found, "the end of the chain")
+    assert chain.concluded is End.CANCELLED
+    assert chain.highest_step, "how far it had come is kept"
+    assert chain.ledger.restarts == 0
+    assert [job.attempt for job in airflow.jobs(run)] == [0], "nothing was submitted again"
+    assert airflow.client.run_state(run.dag_id, run.run_id) == "failed"
+
+
 @pytest.mark.story("LIF-12")
 def test_a_failure_of_the_supervisor_is_its_own(airflow: Harness) -> None:
     """An exception at a point of the watch: the job is not touched, and the chain says that it happened."""

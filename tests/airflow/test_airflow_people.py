@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 
 import pytest
 
 from airflow_ft.backends.local import inventory
+from airflow_ft.core.chain import End
 from tests.airflow import crash_points
 from tests.airflow.harness import Harness, Run
-from tests.airflow.stories import check, kinds
+from tests.airflow.stories import check, kinds, read_lines
+from tests.systems.disks import fill_up
 
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(600)]
 
@@ -77,6 +80,7 @@ def test_a_task_that_is_ended_while_nobody_is_there_is_found_by_reap(airflow: Ha
     with airflow.unguarded("triggerer", "api-server"):
         airflow.stack.kill("triggerer")
         stop(airflow, run, "failed")
+        airflow.wait_state(run, "failed")  # it answers before the database has it
         airflow.stack.kill("api-server")
         (job,) = airflow.jobs(run)
         assert f"{job.name}; run `airflow ft reap`" in airflow.command("ft", "doctor").stdout
@@ -87,6 +91,34 @@ def test_a_task_that_is_ended_while_nobody_is_there_is_found_by_reap(airflow: Ha
     assert airflow.processes(beside), "a job whose task may go on is never touched"
     stop(airflow, beside, "failed")
     wait_gone(airflow, {"beside": beside})
+
+
+@pytest.mark.story("LIF-09")
+@pytest.mark.both_databases
+def test_a_job_that_nobody_can_stop_is_owed_told_once_and_stopped_when_it_can_be(
+    airflow: Harness, small_disk: Path
+) -> None:
+    """The job's disk takes no tombstone: neither trigger nor api-server can cancel it when its task is marked."""
+    root = str(small_disk / "root")
+    run = airflow.start("elsewhere", LONG, name="owed", root=root)
+    airflow.wait(lambda: airflow.client.xcom(*run.key, "ft_progress"), "the watch of the job on the small disk")
+    fill = fill_up(small_disk)
+    stop(airflow, run, "failed")
+    (debt,) = airflow.wait(lambda: airflow.chain(run).debts, "the debt in the chain")
+    assert "No space left on device" in debt.why
+    alarms = airflow.story / "alarms"
+    airflow.wait(lambda: read_lines(alarms), "the message")
+    if airflow.database is None:  # the command boots an Airflow of its own each time
+        assert f"{debt.ref.name}; run `airflow ft reap`" in airflow.command("ft", "doctor").stdout
+        assert airflow.command("ft", "reap", "--yes").returncode == 1
+    assert airflow.living(Path(root)), "it could not be stopped"
+    fill.unlink()
+    airflow.wait(lambda: not airflow.living(Path(root)), "the end of the job")
+    chain = airflow.wait(lambda: not (found := airflow.chain(run)).debts and found, "the debt to be struck off")
+    assert (chain.open, chain.concluded) == (None, End.CANCELLED)
+    (told,) = [line for line in read_lines(alarms) if line["run_id"] == run.run_id]
+    assert f"Cancel owed: {debt.ref.name}" in told["text"]
+    assert kinds(chain)[-2:] == ["cancel_owed", "notice"]
 
 
 @pytest.mark.story("LIF-01")

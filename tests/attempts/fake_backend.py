@@ -200,19 +200,25 @@ class FakeBackend:
         lost = node.name in self.cluster.lost and state is not JobState.ENDED
         behind = self.cluster.behind(job, node)
         state = behind or (JobState.STARTING if self.cluster.age(job) < 0 and state is JobState.HELD else state)
+        if node.early:
+            state = JobState.HELD
         over = state in (JobState.HELD, JobState.ENDED)
         ended_at = self.cluster.epoch + timedelta(seconds=(job.started or 0.0) + job.run.seconds)
         return NodeReport(
             node=node.name,
             state=JobState.GONE if lost else state,
             generation=node.generation,
-            code=(job.script[node.generation].code if behind else self.cluster.code(job)) if over else None,
+            code=1
+            if node.early
+            else (job.script[node.generation].code if behind else self.cluster.code(job))
+            if over
+            else None,
             term=job.run.term and over,
             lost=lost,
             lost_why="down" if lost else "",
             agent=self.cluster.agents and not lost,
-            exited_at=ended_at if over else None,
-            spawned_at=self.cluster.epoch,
+            exited_at=self.cluster.epoch + timedelta(seconds=node.joined) if node.early else ended_at if over else None,
+            spawned_at=self.cluster.epoch + timedelta(seconds=node.joined),
             note=node.note,
             notes=tuple(node.notes),
             digest=node.digest,

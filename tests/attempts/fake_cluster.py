@@ -63,6 +63,8 @@ class Node:
     note: dict[str, object] | None = None
     notes: list[dict[str, object]] = field(default_factory=list)
     released: bool = False
+    joined: float = 0.0  # when its newest generation began
+    early: bool = False  # it failed at once, before the others had joined
 
 
 @dataclass
@@ -116,6 +118,7 @@ class Cluster:
         self.agents = True
         self.stubborn: set[str] = set()  # nodes that refuse orders
         self.orders_reach = 1_000  # nodes that an order comes to before the network breaks
+        self.early_failures = 0  # so often a node fails that has joined a generation before the others
         self.calls: list[str] = []
 
     def seconds(self) -> float:
@@ -188,6 +191,8 @@ class Cluster:
         if not job.nodes:
             return JobState.GONE if job.closed_by else JobState.QUEUED
         run, age = job.run, self.age(job)
+        if any(node.early for node in job.nodes) and not job.closed_by:
+            return JobState.ENDED if all(node.released for node in job.nodes) else JobState.HELD
         if job.closed_by and (run.code is None or age < run.seconds):
             return JobState.ENDED
         if run.code is None or age < run.seconds:
@@ -228,6 +233,9 @@ class Cluster:
                 job.said, job.started = self.text(job), self.seconds()
             node.generation, node.note, node.digest = order.generation, order.note, order.digest
             node.notes.append(order.note)
+            node.joined, node.early = self.seconds(), False
+            if self.early_failures and any(other.generation < node.generation for other in job.nodes):
+                node.early, self.early_failures = True, self.early_failures - 1
             job.started = self.seconds()
         node.released = action == "release"
         self.orders.append((f"{job.ref.name}/{node.name}", order.generation, order.digest, action))

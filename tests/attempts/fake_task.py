@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timedelta, timezone
@@ -19,7 +20,7 @@ import pytest
 from airflow_ft.attempts import conclude, record, start, watch
 from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
 from airflow_ft.attempts.ports import Conclusion, TryInfo, WatchOrder
-from airflow_ft.attempts.record import write_conclusion
+from airflow_ft.attempts.record import write_conclusion, write_interim
 from airflow_ft.attempts.start import Starter
 from airflow_ft.attempts.store import ChainStore, fitted
 from airflow_ft.attempts.watch import Watch
@@ -30,6 +31,8 @@ from airflow_ft.core.policy_record import write_policy
 from airflow_ft.core.recovery import begin
 from airflow_ft.core.sanitise import sanitise
 from airflow_ft.diagnosis.signature_files import load_rules
+from airflow_ft.notifications import outbox
+from airflow_ft.notifications.outbox import send_due
 from tests.attempts import virtual_time
 from tests.attempts.fake_backend import FakeBackend, FakeJob
 from tests.attempts.fake_cluster import Cluster, Run
@@ -37,7 +40,7 @@ from tests.attempts.fake_cluster import Cluster, Run
 T = TypeVar("T")
 
 EPOCH = datetime(2026, 1, 1, tzinfo=timezone.utc)
-MODULES = (start, watch, conclude, record)
+MODULES = (start, watch, conclude, record, outbox)
 RULES = load_rules()
 
 
@@ -119,6 +122,8 @@ class Task:
         self.desks: list[FakeDesk] = []
         self.order: WatchOrder | None = None
         self.event: Any = None  # of the newest watch that came to an end
+        self.tells = False  # whether somebody wants to hear of it
+        self.messages: list[tuple[float, str, str]] = []  # when, kind, text
 
     # --- clock and processes -------------------------------------------------------------------------------------
 
@@ -196,6 +201,7 @@ class Task:
     def execute(self) -> str:
         """The operator's ``execute``, up to the deferral. Returns "deferred", or how the try ended."""
         chain, started = self.run(self.starter().start())
+        self.send_due(chain)
         if started is None:
             return "success"
         self.order = self._order(chain, started.attempt)
@@ -235,12 +241,26 @@ class Task:
         fits = (chain.chain_id, chain.open) == (conclusion.chain_id, conclusion.attempt)
         if attempt is None or not fits or conclusion.try_number != self.try_number:
             return self.execute()
+        if conclusion.interim:
+            chain, attempt = write_interim(store, chain, attempt, conclusion)
+            self.send_due(chain)
+            self.order = self._order(chain, attempt)
+            return "deferred"
         chain = write_conclusion(store, chain, attempt, conclusion)
+        self.send_due(chain)
         if chain.concluded is End.SUCCEEDED:
             return "success"
         if chain.decision is None:
             return "retry"
         raise TrainingFault(chain.decision)
+
+    def send_due(self, chain: Chain) -> None:
+        """The operator's ``_tell``."""
+
+        def note(context: Any) -> None:
+            self.messages.append((self.seconds(), context["ft_event"]["kind"], context["ft_event"]["text"]))
+
+        send_due([note] if self.tells else [], {}, self.store(), chain, logging.getLogger(__name__))
 
     def run_try(self) -> str:
         """One whole try. Returns "success", "failed", "retry" or "later"; raises ``Died``."""
@@ -287,7 +307,12 @@ class Task:
             nodes_needed=self.job.nodes_needed(),
             highest_step=chain.highest_step,
             last_checkpoint=chain.last_checkpoint,
-            recovery=begin(faults[-1].step, chain.last_checkpoint, None) if faults else None,
+            recovery=attempt.recovery or (begin(faults[-1].step, chain.last_checkpoint, None) if faults else None),
+            incidents=attempt.incidents,
+            notices=attempt.notices,
+            tells=self.tells,
+            told_generation=chain.told_generation,
+            told_notice_at=chain.told_notice_at,
             deadline=attempt.created_at + timedelta(seconds=self.timeout) if self.timeout else None,
             deadline_name="attempt_timeout" if self.timeout else "",
             deferred_at=self.now(),

@@ -97,7 +97,8 @@ CASES = cases()
 
 @pytest.mark.story("SUB-02")
 def test_every_point_is_reached_by_some_story() -> None:
-    assert {point for _, point, _ in CASES} == set(POINTS)
+    """Those of an interim report are in ``test_news``."""
+    assert {point for _, point, _ in CASES} == {point for point in POINTS if not point.startswith("interim.")}
 
 
 @pytest.mark.story("SUB-02")

@@ -145,7 +145,7 @@ def _check_ends(task: Task) -> None:
     charged = [
         incident
         for attempt in task.attempts
-        if attempt.segment == chain.segment
+        if attempt.segment == chain.segment and attempt.number != chain.open  # whose end the head has not taken yet
         for incident in attempt.incidents
         if incident.decision.charged in ("restart", "unconditional")
     ]
@@ -164,6 +164,12 @@ def _check_ends(task: Task) -> None:
 )
 @given(
     scripts=scripts, fates=strokes, mode=st.sampled_from(["full", "advanced", "basic"]), nodes=st.sampled_from([1, 2])
+)
+@example(  # dies between the two writes of an end
+    scripts=[[Run(first=31, last=58, code=1, words=GPU)], [Run(last=17)]],
+    fates=[("clear", 24, False), ("die", 24, True), ("die", 16, False)],
+    mode="advanced",
+    nodes=2,
 )
 @example(
     scripts=[[Run(last=20, code=-9), Run(last=20, code=-9)], [Run(last=30)]],

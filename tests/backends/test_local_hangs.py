@@ -10,6 +10,8 @@ import asyncio
 import os
 import signal
 import time
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
@@ -18,10 +20,13 @@ from airflow_ft.attempts.ports import TryInfo, WatchOrder
 from airflow_ft.attempts.watch import prepared_watch
 from airflow_ft.backends.base import SeesVitals
 from airflow_ft.core.chain import JobRef
+from airflow_ft.core.decisions import Action
+from airflow_ft.core.faults import FaultClass
 from airflow_ft.core.policy import FaultTolerancePolicy, HangSettings
 from airflow_ft.core.policy_record import write_policy
 from airflow_ft.core.vitals import Sample, opinion
 from tests.backends.conformance import LocalSystem, eventually
+from tests.systems.disks import mounted
 
 RANK = """
 import os, sys, time
@@ -77,6 +82,24 @@ class Desk:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+# Saves with its second step, fails to, prints what Python says about it, and then says nothing any more.
+FULL = """
+import os, resource, sys, time, traceback
+if sys.argv[1] == "limit": resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+print("step=1 loss=2.0", flush=True)
+for step in range(2, 9):
+    time.sleep(0.1)
+    print(f"step={step} loss=2.0", flush=True)
+try:
+    with open(sys.argv[2], "wb", buffering=0) as file:
+        while file.write(b"x" * 4096) == 4096: pass
+        os.write(file.fileno(), b"x" * 4096)
+except OSError:
+    if sys.argv[1] == "limit": traceback.print_exc()
+time.sleep(10_000)
+"""
 
 
 async def start(local: LocalSystem, *arguments: str) -> JobRef:
@@ -150,3 +173,30 @@ def test_a_stopped_rank_is_acted_upon_within_ten_steps_and_a_few_seconds(local: 
         assert took < 25, "the stacks alone may take some seconds on a loaded machine; the floor is 120 s"
 
     asyncio.run(story())
+
+
+@pytest.mark.story("UIO-04")
+@pytest.mark.parametrize("kind", ["limit", "disk"])
+def test_a_silence_that_a_full_disk_explains_is_no_hang(local: LocalSystem, tmp_path: Path, kind: str) -> None:
+    """Whether training says so itself before it falls silent, or only this machine sees that the disk is full."""
+
+    async def story(ckpt: Path) -> None:
+        (local.scratch / "full.py").write_text(FULL)
+        ref = await local.submit("python", "full.py", kind, str(ckpt / "a.pt"), checkpoints=str(ckpt))
+        policy = FaultTolerancePolicy.full(
+            grace_seconds=1, hang=HangSettings(floor_seconds=2, ceiling_seconds=4, check_interval_seconds=1)
+        )
+        info = TryInfo(dag_id="d", run_id="r", task_id="t", try_number=1, max_tries=1, ti_id="x")
+        desk = Desk()
+        order = WatchOrder(info=info, ref=ref, policy=write_policy(policy), nodes_needed=1)
+        watching = prepared_watch(order, desk).watch()  # type: ignore[arg-type]
+        conclusion = await asyncio.wait_for(watching, 120.0)
+        (incident,) = conclusion.incidents
+        assert incident.diagnosis.fault_class is FaultClass.ENV_ERROR, desk.said
+        words = "disk is full" if kind == "disk" else "disk full"
+        assert words in incident.diagnosis.text
+        assert incident.decision.action is Action.FAIL, incident.decision.reason
+        assert not local.processes(ref)
+
+    with mounted(tmp_path / "disk", megabytes=20) if kind == "disk" else nullcontext(tmp_path) as ckpt:
+        asyncio.run(story(ckpt))

@@ -60,10 +60,10 @@ def dag(dag_id: str, **more: Any) -> DAG:
     )
 
 
-def training(dag_id: str, **arguments: Any) -> None:
+def training(dag_id: str, run_timeout: timedelta | None = None, **arguments: Any) -> None:
     """Make a DAG with one training."""
     given = {"job": job(), "policy": POLICY, "notify": note, "retry_delay": LOST_TRY_DELAY, **arguments}
-    with dag(dag_id):
+    with dag(dag_id, dagrun_timeout=run_timeout):
         FaultTolerantTrainingOperator(task_id="train", **given)
 
 
@@ -81,6 +81,7 @@ training("in_the_worker", deferrable=False)
 training("switched_off", policy=FaultTolerancePolicy.off(grace_seconds=3))
 training("execution_limit", execution_timeout=timedelta(seconds=20))
 training("attempt_limit", attempt_timeout=timedelta(seconds=20))
+training("run_limit", run_timeout=timedelta(seconds=20))
 training("limit_in_the_worker", deferrable=False, execution_timeout=timedelta(seconds=20))
 training(
     "with_a_token",

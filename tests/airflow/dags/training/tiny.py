@@ -25,7 +25,9 @@ parser.add_argument("--say64", default="", help="bytes printed before the failur
 parser.add_argument("--say-variable", default="", help="an environment variable whose value is printed")
 parser.add_argument("--hang-at", type=int)
 parser.add_argument("--ignore-term", action="store_true")
-parser.add_argument("--endless", action="store_true", help="the first attempt never ends by itself")
+parser.add_argument(
+    "--endless", action="store_true", help="the first attempt goes on until STORY/<chain>.enough is there"
+)
 args = parser.parse_args()
 
 CHAIN, RANK = os.environ["FT_CHAIN_ID"], int(os.environ["FT_NODE_RANK"])
@@ -111,7 +113,7 @@ try:
     print(f"resumed from checkpoint step {step} ({checkpoint})", flush=True)
 except (OSError, ValueError):
     print("no checkpoint, starting from scratch", flush=True)
-while step < args.steps or ENDLESS:
+while step < args.steps or (ENDLESS and not os.path.exists(path(".enough"))):
     time.sleep(args.interval)
     step += 1
     if args.hang_at == step and RANK == 0 and fails():
