@@ -1,4 +1,4 @@
-"""Buttons on the task instance: the training's log, and the retry chain. Both pages are the plugin's."""
+"""Buttons on the task instance: the training's log, its job, and the retry chain. The pages are the plugin's."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from urllib.parse import quote, urlencode
 from airflow.sdk import BaseOperatorLink
 
 PREFIX = "/fault-tolerance"
+ROUTE = "fault-tolerance"
 
 
 def page(kind: str, ti_key: Any) -> str:
@@ -17,6 +18,14 @@ def page(kind: str, ti_key: Any) -> str:
     query = urlencode({"run_id": ti_key.run_id, "task_id": ti_key.task_id, "map_index": ti_key.map_index})
     base = conf.get("api", "base_url", fallback="").rstrip("/")
     return f"{base}{PREFIX}/{kind}/{quote(ti_key.dag_id, safe='')}?{query}"
+
+
+def own_page(dag_id: str, run_id: str, task_id: str, map_index: int) -> str:
+    """Return the address of a chain's own page in the menu *Fault tolerance*: notifications and Markdown lead there."""
+    from airflow.sdk.configuration import conf
+
+    query = urlencode({"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": map_index})
+    return f"{conf.get('api', 'base_url', fallback='').rstrip('/')}/plugin/{ROUTE}?{query}"
 
 
 class TrainingLogLink(BaseOperatorLink):
@@ -34,8 +43,23 @@ class TrainingLogLink(BaseOperatorLink):
         return page("log", ti_key)
 
 
+class TrainingJobLink(BaseOperatorLink):
+    """The job in its own system: backend, name, id, and where it is."""
+
+    name = "Training job"
+
+    @property
+    def xcom_key(self) -> str:
+        """The XCom that holds the link."""
+        return "ft_link_job"
+
+    def get_link(self, operator: Any, *, ti_key: Any) -> str:
+        """Return the link."""
+        return page("job", ti_key)
+
+
 class RetryChainLink(BaseOperatorLink):
-    """The retry chain as a table."""
+    """The retry chain on its own page."""
 
     name = "Retry chain"
 
@@ -46,4 +70,4 @@ class RetryChainLink(BaseOperatorLink):
 
     def get_link(self, operator: Any, *, ti_key: Any) -> str:
         """Return the link."""
-        return page("chain", ti_key)
+        return own_page(ti_key.dag_id, ti_key.run_id, ti_key.task_id, ti_key.map_index)

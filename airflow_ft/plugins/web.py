@@ -1,73 +1,110 @@
-"""Two pages a task instance's links lead to: its retry chain, and the end of the training's log. Text only.
+"""The plugin's web application: the API, the files of the tabs, and pages of plain text that links lead to.
 
-Both ask Airflow whether the user may read task instances of this DAG. Logs are written by strangers: they are sent as
-``text/plain`` with ``nosniff``, never as markup.
+All but the files ask Airflow whether the user may read task instances of this DAG. Logs are written by strangers: they
+are sent as ``text/plain`` with ``nosniff``, never as markup.
 
 (No ``from __future__ import annotations`` here: FastAPI resolves these annotations at run time.)
 """
 
 import asyncio
+import json
+from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, HTTPException, Query
+from fastapi import FastAPI, HTTPException, Query
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
+from starlette.staticfiles import StaticFiles
 
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.backends.base import BackendError
 from airflow_ft.backends.registry import create_backend
+from airflow_ft.core.chain import Attempt
+from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.diagnosis.tails import tail_lines
 from airflow_ft.views.chain_table import as_text, to_json
-from airflow_ft.views.records import ChainNotFoundError, StoredChain, database, read_chain
+from airflow_ft.views.records import ChainNotFoundError, StoredChain, read_chain
 
+STATIC = Path(__file__).parent / "static"
 TAIL_BYTES = 256_000
 TAIL_LINES = 2_000
-HEADERS = {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-store"}
 
 
 def build_app() -> FastAPI:
     """Build the application."""
-    from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
-    from airflow.api_fastapi.core_api.security import requires_access_dag
+    from airflow_ft.plugins.api import HEADERS, DagId, Id, MapIndex, Session, readable, router
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
-    readable = Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.TASK_INSTANCE))
+    app.include_router(router)
+    number = Annotated[int | None, Query(ge=0, le=1_000_000)]
 
-    @app.get("/chain/{dag_id}", dependencies=[readable])
-    def chain(
-        dag_id: str, run_id: str, task_id: str, map_index: Annotated[int, Depends(_map_index)], format: str = "text"
-    ) -> Response:
-        stored = _stored(dag_id, run_id, task_id, map_index)
+    @app.get("/chain/{dag_id}", dependencies=[readable], include_in_schema=False)
+    def chain(dag_id: DagId, run_id: Id, task_id: Id, index: MapIndex, db: Session, format: str = "text") -> Response:
+        stored = _stored(db, dag_id, run_id, task_id, index)
         if format == "json":
             return JSONResponse(to_json(stored), headers=HEADERS)
         return PlainTextResponse(as_text(stored), headers=HEADERS)
 
-    @app.get("/log/{dag_id}", dependencies=[readable])
-    def log(dag_id: str, run_id: str, task_id: str, map_index: Annotated[int, Depends(_map_index)]) -> Response:
-        return PlainTextResponse(_log(_stored(dag_id, run_id, task_id, map_index)), headers=HEADERS)
+    @app.get("/log/{dag_id}", dependencies=[readable], include_in_schema=False)
+    def log(dag_id: DagId, run_id: Id, task_id: Id, index: MapIndex, db: Session, attempt: number = None) -> Response:
+        return PlainTextResponse(_log(_stored(db, dag_id, run_id, task_id, index), attempt), headers=HEADERS)
 
+    @app.get("/job/{dag_id}", dependencies=[readable], include_in_schema=False)
+    def job(dag_id: DagId, run_id: Id, task_id: Id, index: MapIndex, db: Session, attempt: number = None) -> Response:
+        return PlainTextResponse(_job(_stored(db, dag_id, run_id, task_id, index), attempt), headers=HEADERS)
+
+    app.mount("/static", Files(directory=STATIC), name="airflow-ft-static")
     return app
 
 
-def _map_index(map_index: str = Query("-1")) -> int:
-    """For tasks that aren't mapped Airflow leaves its placeholder in the address."""
-    try:
-        return int(map_index)
-    except ValueError:
-        return -1
+class Files(StaticFiles):
+    """The files of the tabs. A browser asks each time whether they are still the same: an upgrade shows at once."""
+
+    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+        """Return a file."""
+        response = super().file_response(*args, **kwargs)
+        response.headers["Cache-Control"] = "no-cache"
+        response.headers["X-Content-Type-Options"] = "nosniff"
+        return response
 
 
-def _stored(dag_id: str, run_id: str, task_id: str, map_index: int) -> StoredChain:
+def _stored(db: Any, dag_id: str, run_id: str, task_id: str, map_index: int) -> StoredChain:
     try:
-        with database() as session:
-            return read_chain(session, dag_id, run_id, task_id, map_index)
+        return read_chain(db, dag_id, run_id, task_id, map_index)
     except ChainNotFoundError as error:
         raise HTTPException(404, str(error)) from None
+    except UnreadableRecordError as error:
+        raise HTTPException(409, str(error)) from None
 
 
-def _log(stored: StoredChain) -> str:
-    ref = next((attempt.ref for attempt in reversed(stored.attempts) if attempt.ref is not None), None)
-    if ref is None:
-        return "No attempt has been submitted yet."
+def _attempt(stored: StoredChain, number: int | None) -> Attempt | None:
+    """The attempt with this number, or the newest one that has a job."""
+    of_jobs = [attempt for attempt in stored.attempts if attempt.ref is not None]
+    if number is None:
+        return of_jobs[-1] if of_jobs else None
+    return next((attempt for attempt in of_jobs if attempt.number == number), None)
+
+
+def _job(stored: StoredChain, number: int | None) -> str:
+    attempt = _attempt(stored, number)
+    if attempt is None or attempt.ref is None:
+        return "No such attempt has been submitted."
+    ref = attempt.ref
+    lines = [
+        f"Job {ref.name} of attempt {ref.attempt}, backend {ref.backend}",
+        f"uid: {ref.uid}",
+        f"submitted: {ref.submitted_at:%Y-%m-%d %H:%M:%S} UTC",
+        f"nodes: {', '.join(attempt.nodes) or 'not known yet'}",
+        f"where: {json.dumps(ref.where, indent=1, sort_keys=True)}",
+        f"outcome: {attempt.outcome.text if attempt.outcome else 'it has not ended'}",
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _log(stored: StoredChain, number: int | None) -> str:
+    attempt = _attempt(stored, number)
+    if attempt is None or attempt.ref is None:
+        return "No such attempt has been submitted yet."
+    ref = attempt.ref
     backend = create_backend(ref.backend)
     call: Any = backend.log_tails(ref, TAIL_BYTES)
     try:

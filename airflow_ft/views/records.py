@@ -1,23 +1,26 @@
-"""Chains, as they stand in Airflow's database. The one place with ORM reads."""
+"""One chain, as it stands in Airflow's database. Beside ``listing``, the one place that knows the ORM."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from airflow_ft.attempts.conclude import INCIDENTS_KEY, ORDER_KEY
 from airflow_ft.attempts.ports import TASK_ENDED
 from airflow_ft.attempts.reports import PROGRESS_KEY
-from airflow_ft.attempts.store import CHAIN_KEY
+from airflow_ft.attempts.store import CHAIN_KEY, attempt_key
 from airflow_ft.core.chain import Attempt, Chain, Incident, JobRef
 from airflow_ft.core.progress import Progress
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.core.story import state_word
 
 EXTERNAL_REFERENCE = "__airflow_state_ref__"
+FEEDBACK_KEY = "ft/feedback/"
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,7 @@ class StoredChain:
     live_nodes: tuple[str, ...] = ()  # where the open attempt runs: its record has its nodes only when it has ended
     task_state: str | None = None
     unreadable: tuple[str, ...] = ()
+    feedback: dict[str, Any] = field(default_factory=dict)  # what people said of its diagnoses, by run
 
     @property
     def task_ended(self) -> bool:
@@ -73,24 +77,75 @@ def database() -> Iterator[Any]:
         yield session
 
 
+@dataclass(frozen=True)
+class StoredRows:
+    """What the database holds of one task instance, as text. ``mark`` changes whenever anything of it does."""
+
+    what: str
+    store: dict[str, str]
+    xcoms: dict[str, str]
+    task_state: str | None
+
+    @property
+    def mark(self) -> str:
+        """A fingerprint: two equal ones say that a reader has seen this already."""
+        digest = hashlib.sha256(str(self.task_state).encode())
+        for key, text in sorted([*self.store.items(), *self.xcoms.items()]):
+            digest.update(f"\0{key}\0{text}".encode(errors="replace"))
+        return digest.hexdigest()[:32]
+
+
+def read_rows(session: Any, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> StoredRows:
+    """Return the rows of one task instance, in one query: a page that is polled may not cost more."""
+    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    from airflow.models.taskinstance import TaskInstance
+    from airflow.models.xcom import XComModel
+    from sqlalchemy import Text, cast, literal, select, union_all
+
+    def of_task(model: Any) -> tuple[Any, ...]:
+        key = model.dag_id == dag_id, model.run_id == run_id, model.task_id == task_id, model.map_index == map_index
+        return tuple(key)
+
+    found = session.execute(
+        union_all(
+            select(literal("store"), Stored.key, Stored.value).where(*of_task(Stored), Stored.key.like("ft/%")),
+            select(literal("xcom"), XComModel.key, cast(XComModel.value, Text)).where(
+                *of_task(XComModel), XComModel.key.in_((PROGRESS_KEY, INCIDENTS_KEY, ORDER_KEY))
+            ),
+            select(literal("task"), literal("state"), cast(TaskInstance.state, Text)).where(*of_task(TaskInstance)),
+        )
+    ).all()
+    by_kind: dict[str, dict[str, str]] = {"store": {}, "xcom": {}, "task": {}}
+    for kind, key, text in found:
+        by_kind[kind][key] = text
+    what = f"{dag_id}.{task_id}" + (f"[{map_index}]" if map_index >= 0 else "") + f" in run {run_id!r}"
+    return StoredRows(what, by_kind["store"], by_kind["xcom"], by_kind["task"].get("state"))
+
+
 def read_chain(session: Any, dag_id: str, run_id: str, task_id: str, map_index: int = -1) -> StoredChain:
     """Return the chain of one task instance. Raises ``ChainNotFoundError``."""
-    values = _stored(session, dag_id, run_id, task_id, map_index)
-    if CHAIN_KEY not in values:
-        what = f"{dag_id}.{task_id}" + (f"[{map_index}]" if map_index >= 0 else "")
+    return assembled(read_rows(session, dag_id, run_id, task_id, map_index))
+
+
+def assembled(rows: StoredRows) -> StoredChain:
+    """Put a chain together from its rows. Raises ``ChainNotFoundError``, ``UnreadableRecordError``."""
+    if CHAIN_KEY not in rows.store:
         raise ChainNotFoundError(
-            f"No retry chain of {what} in run {run_id!r}. Either the task has not begun, or it is no "
+            f"No retry chain of {rows.what}. Either the task has not begun, or it is no "
             "FaultTolerantTrainingOperator, or its state store was cleared."
         )
-    chain = Chain.from_record(values[CHAIN_KEY])
+    chain = Chain.from_record(read_value(rows.store[CHAIN_KEY]))
     attempts, unreadable = [], []
     for number in range(chain.attempts):
         try:
-            attempts.append(Attempt.from_record(values[f"ft/attempt/{number:04d}"]))
+            attempts.append(read_attempt(rows.store[attempt_key(number)]))
         except (KeyError, UnreadableRecordError):
             unreadable.append(f"attempt {number}")
-    live = _xcom(session, dag_id, run_id, task_id, map_index, PROGRESS_KEY) if chain.open is not None else None
+    xcoms = {key: read_value(text) for key, text in rows.xcoms.items()} if chain.open is not None else {}
+    live = xcoms.get(PROGRESS_KEY)
     mine = isinstance(live, dict) and live.get("attempt") == chain.open
+    restarts = xcoms.get(INCIDENTS_KEY)
+    records = restarts.get("incidents") if isinstance(restarts, dict) else None
     return StoredChain(
         chain=chain,
         attempts=tuple(attempts),
@@ -98,10 +153,23 @@ def read_chain(session: Any, dag_id: str, run_id: str, task_id: str, map_index: 
         live_generation=live.get("generation") if mine and live else None,
         live_recovery=live.get("recovery") if mine and live else None,
         live_nodes=_names(live.get("nodes")) if mine and live else (),
-        live_incidents=_live_incidents(session, chain),
-        task_state=_task_state(session, dag_id, run_id, task_id, map_index),
+        live_incidents=()
+        if chain.open is None
+        else live_incidents(records if isinstance(records, list) else [], xcoms.get(ORDER_KEY), chain.open),
+        task_state=rows.task_state,
         unreadable=tuple(unreadable),
+        feedback={
+            key.removeprefix(FEEDBACK_KEY): read_value(text)
+            for key, text in rows.store.items()
+            if key.startswith(FEEDBACK_KEY)
+        },
     )
+
+
+@lru_cache(maxsize=512)  # attempts that are over never change, and a page asks for them every few seconds
+def read_attempt(text: str) -> Attempt:
+    """Read an attempt's record. Raises ``UnreadableRecordError``."""
+    return Attempt.from_record(read_value(text))
 
 
 def all_chains(session: Any) -> Iterator[tuple[Chain, str | None]]:
@@ -111,28 +179,16 @@ def all_chains(session: Any) -> Iterator[tuple[Chain, str | None]]:
 
     for row in session.scalars(select(TaskStateStoreModel).where(TaskStateStoreModel.key == CHAIN_KEY)):
         try:
-            chain = Chain.from_record(_value(row.value))
+            chain = Chain.from_record(read_value(row.value))
         except UnreadableRecordError:
             continue
         yield chain, _task_state(session, chain.dag_id, chain.run_id, chain.task_id, chain.map_index)
 
 
-def _stored(session: Any, dag_id: str, run_id: str, task_id: str, map_index: int) -> dict[str, Any]:
-    from airflow.models.task_state_store import TaskStateStoreModel as Stored
-    from sqlalchemy import select
-
-    query = select(Stored).where(
-        Stored.dag_id == dag_id,
-        Stored.run_id == run_id,
-        Stored.task_id == task_id,
-        Stored.map_index == map_index,
-        Stored.key.like("ft/%"),
-    )
-    return {row.key: _value(row.value) for row in session.scalars(query)}
-
-
-def _value(stored: Any) -> Any:
+def read_value(stored: Any) -> Any:
+    """Read a value. An XCom's JSON may itself be a string of JSON: who wrote it has serialised it."""
     value = json.loads(stored) if isinstance(stored, str) else stored
+    value = json.loads(value) if isinstance(value, str) and value[:1] in "{[" else value
     if isinstance(value, dict) and EXTERNAL_REFERENCE in value:
         raise UnreadableRecordError(
             "the state store keeps its values outside the database ([workers] state_store_backend)"
@@ -140,35 +196,11 @@ def _value(stored: Any) -> Any:
     return value
 
 
-def _xcom(session: Any, dag_id: str, run_id: str, task_id: str, map_index: int, key: str) -> Any:
-    from airflow.models.xcom import XComModel
-    from sqlalchemy import select
-
-    query = select(XComModel.value).where(
-        XComModel.dag_id == dag_id,
-        XComModel.run_id == run_id,
-        XComModel.task_id == task_id,
-        XComModel.map_index == map_index,
-        XComModel.key == key,
-    )
-    value = session.scalars(query).first()
-    return json.loads(value) if isinstance(value, str) else value
-
-
 def _incident(order: Any) -> Incident | None:
     try:
         return None if order is None else Incident.from_record(order)
     except UnreadableRecordError:
         return None
-
-
-def _live_incidents(session: Any, chain: Chain) -> tuple[Incident, ...]:
-    if chain.open is None:
-        return ()
-    task = chain.dag_id, chain.run_id, chain.task_id, chain.map_index
-    restarts = _xcom(session, *task, INCIDENTS_KEY)
-    records = restarts.get("incidents") if isinstance(restarts, dict) else None
-    return live_incidents(records if isinstance(records, list) else [], _xcom(session, *task, ORDER_KEY), chain.open)
 
 
 def live_incidents(restarts: list[Any], order: Any, attempt: int) -> tuple[Incident, ...]:

@@ -13,7 +13,7 @@ from datetime import datetime
 from airflow_ft.core.chain import Attempt, Incident
 from airflow_ft.core.decisions import Decision
 from airflow_ft.core.progress import Progress
-from airflow_ft.core.recovery import Recovery, follow
+from airflow_ft.core.recovery import Recovery, begin, follow
 from airflow_ft.views.records import StoredChain
 
 DISRUPTION = "DISRUPTION"  # shown where a class would be: an end that was nobody's fault
@@ -94,9 +94,9 @@ def _of_attempt(
     for incident in incidents:
         last = incident is incidents[-1]
         if last and incident.decision.action.ends_attempt:
-            recovery = _carried_on(following, stored) if following else None
+            recovery = _carried_on(following, incident, stored) if following else None
         else:
-            recovery = _followed(incident.recovery, stored) if last and running else incident.recovery
+            recovery = _followed(incident.recovery, incident, stored) if last and running else incident.recovery
         yield Run(
             attempt=attempt,
             generation=incident.generation,
@@ -106,7 +106,7 @@ def _of_attempt(
             nodes=nodes,
             live=False,
             incident=incident,
-            recovery=recovery,
+            recovery=_with_loss(recovery, incident),
             after=came,
         )
         started, came = incident.ordered_at or incident.detected_at, incident.decision
@@ -123,20 +123,35 @@ def _of_attempt(
         )
 
 
-def _carried_on(following: Attempt, stored: StoredChain) -> Recovery | None:
+def _carried_on(following: Attempt, incident: Incident, stored: StoredChain) -> Recovery | None:
+    mine = next((one.segment for one in stored.attempts if one.number == incident.attempt), None)
+    if following.segment != mine and following.recovery is None:
+        return None  # a person began anew: it has to show no recovery
     if following.number != stored.chain.open or _incidents(following, stored):
         return following.recovery
-    return _followed(following.recovery, stored)
+    return _followed(following.recovery, incident, stored)
 
 
-def _followed(recovery: Recovery | None, stored: StoredChain) -> Recovery | None:
-    """Return what the live progress makes of a recovery whose record was written when the run began."""
-    if recovery is None or stored.live is None:
+def _followed(recovery: Recovery | None, incident: Incident, stored: StoredChain) -> Recovery | None:
+    """Return what the live progress makes of a recovery: its record is written only when the run is over."""
+    died = incident.progress or Progress()
+    recovery = recovery or begin(died.step, died.checkpoint, died.loss)
+    if stored.live is None:
         return recovery
     seen = follow(recovery, stored.live)
+    if seen.state == "pending" and stored.live_recovery == "recovered":
+        seen = seen.but(state="recovered", passed_step=stored.live.step, loss_after=stored.live.loss)
     if seen is recovery or seen.state != "recovered":
         return seen
     return seen.but(passed_at=_passed_at(seen, stored.live))
+
+
+def _with_loss(recovery: Recovery | None, incident: Incident) -> Recovery | None:
+    """A resubmission's record doesn't know the loss before it; the incident does."""
+    loss = incident.progress.loss if incident.progress else None
+    if recovery is None or recovery.loss_before is not None or loss is None:
+        return recovery
+    return recovery.but(loss_before=loss)
 
 
 def _passed_at(recovery: Recovery, live: Progress) -> datetime | None:

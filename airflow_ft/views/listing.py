@@ -1,0 +1,213 @@
+"""Many chains: which there are, page by page, in the DAGs that a reader may read; and what people said of them.
+
+Queries are bounded, whatever the database holds. A chain of 128 attempts has 129 rows in the state store, so a list
+reads heads only, and walks the one index that needs no row for it: (dag_run_id, task_id, map_index, key), from the
+newest run back. Chains that go on are found from the task instances instead, which are few. DAGs are filtered in the
+query, before any page is cut: neither a page's length nor its end tells of a DAG that the reader may not read.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from typing import Any
+
+from airflow_ft.attempts.reports import PROGRESS_KEY
+from airflow_ft.attempts.store import CHAIN_KEY
+from airflow_ft.core.chain import Attempt, Chain
+from airflow_ft.core.progress import Progress
+from airflow_ft.core.records import UnreadableRecordError
+from airflow_ft.views.records import FEEDBACK_KEY, StoredChain, read_attempt, read_value
+
+# The states in which a task instance goes on by itself.
+GOING_ON = (
+    "scheduled",
+    "queued",
+    "running",
+    "restarting",
+    "deferred",
+    "up_for_retry",
+    "up_for_reschedule",
+    "awaiting_input",
+)
+Place = tuple[int, str, int]  # dag_run_id, task_id, map_index: where a list goes on
+
+
+@dataclass(frozen=True)
+class Head:
+    """The head of a chain, and where it stands in the list."""
+
+    stored: StoredChain
+    place: Place
+    updated: datetime
+
+
+@dataclass(frozen=True)
+class Filter:
+    """What is looked for. ``fault_class`` and ``node`` are searched in the text of the heads."""
+
+    dag_ids: Collection[str]
+    run_id: str | None = None
+    fault_class: str | None = None
+    node: str | None = None
+    since: datetime | None = None
+
+
+def heads(session: Any, wanted: Filter, *, going_on: bool, after: Place | None, limit: int) -> list[Head]:
+    """Return the next chains of one of the two kinds, the newest run first: those that go on, or those that don't."""
+    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    from airflow.models.taskinstance import TaskInstance as Task
+    from sqlalchemy import and_, or_, select, tuple_
+
+    place = Stored.dag_run_id, Stored.task_id, Stored.map_index
+    same = and_(
+        Task.dag_id == Stored.dag_id,
+        Task.run_id == Stored.run_id,
+        Task.task_id == Stored.task_id,
+        Task.map_index == Stored.map_index,
+    )
+    state = Task.state.in_(GOING_ON) if going_on else or_(Task.state.is_(None), Task.state.not_in(GOING_ON))
+    query = (
+        select(Stored.value, Stored.updated_at, *place, Task.state)
+        .join(Task, same, isouter=not going_on)
+        .where(Stored.key == CHAIN_KEY, state)
+        .order_by(*(column.desc() for column in place))
+        .limit(limit)
+    )
+    if wanted.run_id is not None:
+        query = query.where(Stored.dag_id.in_(wanted.dag_ids), Stored.run_id == wanted.run_id)
+    else:  # "|| ''": the index of dag_id would find all attempts of all chains, only to sort them
+        query = query.where(Stored.dag_id.concat("").in_(wanted.dag_ids))
+    for text in filter(None, (wanted.fault_class, wanted.node)):
+        query = query.where(Stored.value.contains(json.dumps(text), autoescape=True))
+    if wanted.since is not None:
+        query = query.where(Stored.updated_at >= wanted.since)
+    if after is not None:
+        query = query.where(tuple_(*place) < tuple_(*after))
+    return list(_read(session.execute(query).all()))
+
+
+def _read(rows: Sequence[Any]) -> Iterator[Head]:
+    for value, updated, run, task_id, map_index, state in rows:
+        try:
+            chain = Chain.from_record(read_value(value))
+        except UnreadableRecordError:
+            continue  # its own page says what is wrong with it
+        task_state = None if state is None else str(getattr(state, "value", state))
+        yield Head(StoredChain(chain=chain, attempts=(), task_state=task_state), (run, task_id, map_index), updated)
+
+
+def with_progress(session: Any, found: Sequence[Head]) -> list[Head]:
+    """Add what the running ones have published: one query for the whole page."""
+    from airflow.models.xcom import XComModel
+    from sqlalchemy import Text, cast, select, tuple_
+
+    places = [head.place for head in found if head.stored.chain.open is not None]
+    if not places:
+        return list(found)
+    place = XComModel.dag_run_id, XComModel.task_id, XComModel.map_index
+    query = select(*place, cast(XComModel.value, Text)).where(XComModel.key == PROGRESS_KEY, tuple_(*place).in_(places))
+    published = {
+        (run, task_id, map_index): read_value(text) for run, task_id, map_index, text in session.execute(query)
+    }
+    return [_with_progress(head, published.get(head.place)) for head in found]
+
+
+def _with_progress(head: Head, live: Any) -> Head:
+    if not isinstance(live, dict) or live.get("attempt") != head.stored.chain.open:
+        return head
+    try:
+        progress = Progress.from_record(live.get("progress") or {})
+    except UnreadableRecordError:
+        return head
+    stored = replace(head.stored, live=progress, live_recovery=live.get("recovery"))
+    return replace(head, stored=stored)
+
+
+@dataclass(frozen=True)
+class PastAttempt:
+    """An attempt of some chain, and who it belongs to."""
+
+    dag_id: str
+    run_id: str
+    task_id: str
+    map_index: int
+    attempt: Attempt
+
+
+def attempts_since(session: Any, dag_ids: Collection[str], since: datetime, limit: int) -> list[PastAttempt]:
+    """Return the newest attempts that were written since then, at most ``limit``."""
+    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    from sqlalchemy import select
+
+    query = (
+        select(Stored.dag_id, Stored.run_id, Stored.task_id, Stored.map_index, Stored.value)
+        .where(Stored.key.like("ft/attempt/%"), Stored.updated_at >= since, Stored.dag_id.concat("").in_(dag_ids))
+        .order_by(Stored.id.desc())
+        .limit(limit)
+    )
+    made = []
+    for dag_id, run_id, task_id, map_index, value in session.execute(query):
+        try:
+            made.append(PastAttempt(dag_id, run_id, task_id, map_index, read_attempt(value)))
+        except UnreadableRecordError:
+            continue
+    return made
+
+
+# --- what people said of diagnoses -------------------------------------------------------------------------------
+
+
+def feedback_since(session: Any, dag_ids: Collection[str] | None, since: datetime | None, limit: int) -> list[Any]:
+    """Return what people said, the newest first, as (dag_id, run_id, task_id, map_index, run, value)."""
+    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    from sqlalchemy import select
+
+    query = (
+        select(Stored.dag_id, Stored.run_id, Stored.task_id, Stored.map_index, Stored.key, Stored.value)
+        .where(Stored.key.like(f"{FEEDBACK_KEY}%"))
+        .order_by(Stored.id.desc())
+        .limit(limit)
+    )
+    if dag_ids is not None:
+        query = query.where(Stored.dag_id.concat("").in_(dag_ids))
+    if since is not None:
+        query = query.where(Stored.updated_at >= since)
+    return [(*task, key.removeprefix(FEEDBACK_KEY), read_value(value)) for *task, key, value in session.execute(query)]
+
+
+def write_feedback(
+    session: Any, dag_id: str, run_id: str, task_id: str, map_index: int, run: str, said: dict[str, Any]
+) -> None:
+    """Store what a person said of a run's diagnosis: beside its chain, with which it ends."""
+    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    from sqlalchemy import select
+
+    of_task = (
+        Stored.dag_id == dag_id,
+        Stored.run_id == run_id,
+        Stored.task_id == task_id,
+        Stored.map_index == map_index,
+    )
+    key = f"{FEEDBACK_KEY}{run}"
+    now, value = datetime.now(timezone.utc), json.dumps(said)
+    old = session.scalars(select(Stored).where(*of_task, Stored.key == key)).first()
+    if old is not None:
+        old.value, old.updated_at = value, now
+        return
+    head = session.scalars(select(Stored).where(*of_task, Stored.key == CHAIN_KEY)).one()
+    session.add(
+        Stored(
+            dag_run_id=head.dag_run_id,
+            dag_id=dag_id,
+            run_id=run_id,
+            task_id=task_id,
+            map_index=map_index,
+            key=key,
+            value=value,
+            updated_at=now,
+            expires_at=head.expires_at,
+        )
+    )

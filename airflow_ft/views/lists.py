@@ -1,0 +1,157 @@
+"""Lists of chains as pages show them: a row for each, from its head alone; and the chains of a DAG run together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from airflow_ft.core.chain import Chain
+from airflow_ft.views import answers
+from airflow_ft.views.chain_view import cut, task_key
+from airflow_ft.views.listing import Filter, Head, Place, heads, with_progress
+from airflow_ft.views.models import ChainPage, ChainRow, RunChains, Todo
+from airflow_ft.views.records import StoredChain
+
+MOST_MARKS = 40
+MOST_OF_RUN = 200
+SEARCHED = 400  # heads looked at for one page when a filter can't be put into the query
+ORDER = ("stopped by fault tolerance", "failed", "unreadable", "recovering", "recovered", "running", "starting")
+LIVE_STATES = ("starting", "running", "recovering", "recovered")
+HEADLINE = 200
+
+
+def chain_page(
+    session: Any, wanted: Filter, now: datetime, *, state: str | None, after: str | None, limit: int
+) -> ChainPage:
+    """Return a page of chains, those that go on first. Raises ``ValueError`` for an ``after`` that isn't ours."""
+    going_on, place = _read_place(after)
+    rows: list[ChainRow] = []
+    looked = 0
+
+    def page(further: str | None) -> ChainPage:
+        return ChainPage(now=now.timestamp(), items=tuple(rows), next=further, looked_at=looked)
+
+    while looked < SEARCHED:
+        possible = _can_have(going_on, state)
+        batch = heads(session, wanted, going_on=going_on, after=place, limit=limit + 1) if possible else []
+        for head in with_progress(session, batch[:limit]):
+            looked, place = looked + 1, head.place
+            if _fits(head.stored, wanted, state):
+                rows.append(chain_row(head))
+            if len(rows) == limit:
+                return page(_write_place(going_on, place))
+        if len(batch) <= limit:  # there is no more of this kind
+            if not going_on:
+                return page(None)
+            going_on, place = False, None
+    return page(_write_place(going_on, place))
+
+
+def _can_have(going_on: bool, state: str | None) -> bool:
+    return state is None or going_on == (state in LIVE_STATES) or state in ("failed", "succeeded")
+
+
+def _fits(stored: StoredChain, wanted: Filter, state: str | None) -> bool:
+    faults = stored.chain.faults
+    return (
+        (state is None or stored.state == state)
+        and (wanted.fault_class is None or any(fault.cause[0] == wanted.fault_class for fault in faults))
+        and (wanted.node is None or any(wanted.node in fault.nodes for fault in faults))
+    )
+
+
+def _write_place(going_on: bool, place: Place | None) -> str:
+    return f"{int(going_on)}:" + ("" if place is None else f"{place[0]}:{place[2]}:{place[1]}")
+
+
+def _read_place(after: str | None) -> tuple[bool, Place | None]:
+    if not after:
+        return True, None
+    going_on, _, rest = after.partition(":")
+    if going_on not in ("0", "1"):
+        raise ValueError(f"after: {after!r:.80} is not allowed. Give what the page before said as next.")
+    if not rest:
+        return going_on == "1", None
+    run, _, rest = rest.partition(":")
+    index, _, task_id = rest.partition(":")
+    return going_on == "1", (int(run), task_id, int(index))
+
+
+def chain_row(head: Head) -> ChainRow:
+    """Return a chain's row."""
+    stored, chain = head.stored, head.stored.chain
+    last = chain.faults[-1] if chain.faults else None
+    return ChainRow(
+        task=task_key(chain),
+        state=stored.state,
+        headline=cut(answers.headline(stored), HEADLINE),
+        started=chain.created_at.timestamp(),
+        updated=head.updated.timestamp(),
+        attempts=chain.attempts,
+        used=(chain.ledger.restarts, chain.max_restarts),
+        marks=tuple(_marks(chain)),
+        last_class=last.cause[0] if last else None,
+        last_node=last.nodes[0] if last and last.nodes else None,
+    )
+
+
+def _marks(chain: Chain) -> Iterator[tuple[float, str]]:
+    """When its faults were, and of which class: the head's events have the times, in the order of its faults."""
+    events = [event for event in chain.events if event.kind in ("fault", "stopped")][-MOST_MARKS:]
+    for event in events:
+        said = event.text.split(": ")
+        kind = said[1] if len(said) > 1 and said[0].startswith("Attempt ") else "UNKNOWN"
+        yield event.at.timestamp(), kind if kind.isupper() else "DISRUPTION"
+
+
+def run_chains(session: Any, dag_id: str, run_id: str, now: datetime) -> RunChains:
+    """Return the chains of a DAG run: those that need a person first."""
+    wanted = Filter(dag_ids=(dag_id,), run_id=run_id)
+    found = heads(session, wanted, going_on=True, after=None, limit=MOST_OF_RUN + 1)
+    found += heads(session, wanted, going_on=False, after=None, limit=MOST_OF_RUN + 1)
+    more = len(found) > MOST_OF_RUN
+    rows = [chain_row(head) for head in with_progress(session, found)[:MOST_OF_RUN]]
+    rows.sort(key=lambda row: (_rank(row.state), row.task.task_id, row.task.map_index))
+    counts = Counter(row.state for row in rows)
+    return RunChains(
+        now=now.timestamp(),
+        live=any(row.state in LIVE_STATES for row in rows),
+        headline=_headline(counts),
+        sub=_sub(rows),
+        todo=_todo(rows),
+        items=tuple(rows),
+        more=more,
+    )
+
+
+def _rank(state: str) -> int:
+    return ORDER.index(state) if state in ORDER else len(ORDER)
+
+
+def _headline(counts: Counter[Any]) -> str:
+    total = sum(counts.values())
+    parts = [f"{counts[state]} {state}" for state in (*ORDER, "succeeded") if counts[state]]
+    return f"{total} {'chain' if total == 1 else 'chains'}: {', '.join(parts)}." if total else "No retry chain."
+
+
+def _sub(rows: Sequence[ChainRow]) -> str:
+    used, most = sum(row.used[0] for row in rows), sum(row.used[1] for row in rows)
+    nodes = Counter(row.last_node for row in rows if row.last_node)
+    gather = [f"last faults gather on {name}: {count}" for name, count in nodes.most_common(1) if count > 1]
+    attempts = sum(row.attempts for row in rows)
+    return " · ".join([f"{attempts} attempts", f"{used} of {most} restarts used", *gather])
+
+
+def _todo(rows: Sequence[ChainRow]) -> Todo:
+    hot = [row for row in rows if row.state in ("stopped by fault tolerance", "failed")]
+    if not hot:
+        return Todo(tone="calm", text="Nothing.")
+    names = [_name(row) for row in hot]
+    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
+    return Todo(tone="bad", text=f"Open {', '.join(names[:4])}{more}: read the fault, mend that, then clear the task.")
+
+
+def _name(row: ChainRow) -> str:
+    return row.task.task_id + (f" [{row.task.map_index}]" if row.task.map_index >= 0 else "")

@@ -1,0 +1,297 @@
+"""The API's own rules, on Airflow's tables in a sqlite of their own: who may see what, pages, and what is refused."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from sqlalchemy import event
+
+from tests.attempts.fake_cluster import Run
+from tests.views.chains import BUG, ECC, NO_DNS, Tables, ended
+
+CHAIN = "/api/v1/chain/{}?run_id=run&task_id=train"
+
+
+@dataclass
+class Reader:
+    """A user who may see some DAGs, and edit some."""
+
+    reads: frozenset[str]
+    edits: frozenset[str] = frozenset()
+
+    def get_name(self) -> str:
+        return "reader"
+
+
+class Manager:
+    """As much of an auth manager as the API asks."""
+
+    def is_authorized_dag(self, *, method: str, user: Reader, access_entity: Any = None, details: Any = None) -> bool:
+        allowed = user.reads if method == "GET" else user.edits
+        return details.id in allowed if details and details.id else False
+
+    def get_authorized_dag_ids(self, *, user: Reader, method: str = "GET", session: Any = None) -> set[str]:
+        return set(user.reads)
+
+
+@dataclass
+class Site:
+    """The application, its tables, and who is logged in."""
+
+    http: Any
+    tables: Tables
+    app: Any
+    user: Reader | None
+
+    def get(self, path: str, **more: Any) -> Any:
+        return self.http.get(path, **more)
+
+
+@pytest.fixture(scope="module")
+def records() -> dict[str, dict[str, str]]:
+    """Some chains, as their tries have stored them."""
+    return {
+        "recovered": ended([Run(last=30, code=1, words=ECC)], [Run(first=31, last=60)]).values,
+        "stopped": ended([Run(code=1, words=BUG)]).values,
+        "dns": ended([Run(last=9, code=1, words=NO_DNS)], [Run(first=10)]).values,
+    }
+
+
+@pytest.fixture
+def site(records: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """DAG A with three chains, B with two; the user reads and edits A alone."""
+    from airflow.api_fastapi.core_api import security
+    from airflow.models.dag import DagModel
+    from starlette.testclient import TestClient
+
+    from airflow_ft.plugins import api
+    from airflow_ft.plugins.web import build_app
+
+    tables = Tables()
+    tables.put(records["recovered"], "a")
+    tables.put(records["stopped"], "a", "run2", state="failed")
+    tables.put(records["dns"], "a", "run3", map_index=4)
+    tables.put(records["recovered"], "b", "secret-run")
+    tables.put(records["stopped"], "b", "run", state="failed")
+    manager = Manager()
+    for module in (security, api):
+        monkeypatch.setattr(module, "get_auth_manager", lambda: manager)
+    monkeypatch.setattr(DagModel, "get_team_name", classmethod(lambda cls, dag_id, **more: None))
+    app = build_app()
+    made = Site(TestClient(app), tables, app, Reader(frozenset("a"), frozenset("a")))
+    app.dependency_overrides[api.session] = lambda: tables.session
+    app.dependency_overrides[security.get_user] = lambda: made.user
+    yield made
+    tables.session.close()
+
+
+def test_a_chain_has_its_answers_and_an_etag_that_makes_the_next_look_cheap(site: Site) -> None:
+    first = site.get(CHAIN.format("a"))
+    assert first.status_code == 200
+    shown = first.json()
+    assert (shown["version"], shown["state"], len(shown["runs"])) == (1, "succeeded", 2)
+    assert [answer["key"] for answer in shown["text"]["answers"]] == [
+        "began",
+        "gather",
+        "restarts",
+        "retry",
+        "recovered",
+        "cost",
+    ]
+    assert site.get(CHAIN.format("a"), headers={"If-None-Match": first.headers["etag"]}).status_code == 304
+    assert site.get(CHAIN.format("a"), headers={"If-None-Match": '"other"'}).status_code == 200
+
+
+def test_one_look_costs_one_query_of_ours(site: Site) -> None:
+    """Airflow's own authorisation comes on top; three a poll are the limit."""
+    asked: list[str] = []
+    event.listen(site.tables.engine, "before_cursor_execute", lambda *given: asked.append(given[2]))
+    site.get(CHAIN.format("a"))
+    assert len(asked) == 1, asked
+
+
+def test_a_run_opens_with_evidence_judgement_decision_and_where_to_look(site: Site) -> None:
+    detail = site.get("/api/v1/chain/a/runs/0-0?run_id=run&task_id=train").json()
+    assert detail["fault_class"] == "HW_NODE"
+    assert detail["evidence"][0]["role"] == "root"
+    assert "uncorrectable ECC" in detail["evidence"][0]["text"]
+    assert detail["decision"]["ledger"][0] == {"name": "restarts, charged", "before": 0, "after": 1, "maximum": 3}
+    assert [row["what"] for row in detail["recovery"]] == ["Checkpoint", "Step", "Loss", "New checkpoint"]
+    assert all(row["ok"] for row in detail["recovery"])
+    assert "look at attempt 1" in detail["next"][0]
+    assert next(link["text"] for link in detail["links"]) == "Log of try 1"
+    assert site.get("/api/v1/chain/a/runs/7-0?run_id=run&task_id=train").status_code == 404
+
+
+def test_runs_are_paged_from_the_newest_on(site: Site) -> None:
+    page = site.get("/api/v1/chain/a/runs?run_id=run&task_id=train&limit=1").json()
+    assert (page["total"], page["items"][0]["id"], page["next"]) == (2, "1-0", 1)
+    last = site.get("/api/v1/chain/a/runs?run_id=run&task_id=train&limit=1&before=1").json()
+    assert (last["items"][0]["id"], last["next"]) == ("0-0", None)
+
+
+def test_nothing_of_another_dag_is_seen_anywhere(site: Site) -> None:
+    for path in (
+        CHAIN.format("b"),
+        "/api/v1/chain/b/runs?run_id=run&task_id=train",
+        "/api/v1/chain/b/runs/0-0?run_id=run&task_id=train",
+        "/api/v1/chain/b/markdown?run_id=run&task_id=train",
+        "/api/v1/chains/b?run_id=run",
+        "/chain/b?run_id=run&task_id=train",
+        "/log/b?run_id=run&task_id=train",
+        "/job/b?run_id=run&task_id=train",
+    ):
+        assert site.get(path).status_code == 403, path
+    # A DAG in the query doesn't change whose rights are asked for.
+    assert site.get("/api/v1/chain/b?dag_id=a&run_id=run&task_id=train").status_code == 403
+    everywhere = [
+        site.get(f"/api/v1/{path}").text for path in ("chains", "chains?dag_id=b", "figures", "chains?limit=1")
+    ]
+    assert not any("secret-run" in text or '"b"' in text for text in everywhere)
+    figures = site.get("/api/v1/figures").json()
+    assert (figures["dags"], figures["chains"]) == (1, 3)
+    site.user = Reader(frozenset())
+    assert site.get("/api/v1/chains").json()["items"] == []
+    assert site.get("/api/v1/figures").json()["attempts"] == 0
+
+
+def test_lists_are_cut_to_what_may_be_read_before_they_are_paged(site: Site) -> None:
+    """Each page is full until the last one, although the DAG that may not be read lies between."""
+    seen, after = [], None
+    for _ in range(9):
+        page = site.get("/api/v1/chains", params={"limit": 1} | ({"after": after} if after else {})).json()
+        seen += [row["task"]["run_id"] for row in page["items"]]
+        after = page["next"]
+        if after is None:
+            break
+        assert len(page["items"]) == 1
+    assert seen == ["run3", "run2", "run"]
+
+
+def test_lists_can_be_narrowed(site: Site) -> None:
+    def runs(query: str) -> list[str]:
+        return [row["task"]["run_id"] for row in site.get(f"/api/v1/chains?{query}").json()["items"]]
+
+    assert runs("state=stopped by fault tolerance") == ["run2"]
+    assert runs("fault_class=HW_NODE") == ["run"]
+    assert runs("fault_class=OOM_GPU") == []
+    assert runs("dag_id=a&state=succeeded") == ["run3", "run"]
+    of_run = site.get("/api/v1/chains/a?run_id=run2").json()
+    assert of_run["headline"] == "1 chain: 1 stopped by fault tolerance."
+    assert of_run["todo"]["tone"] == "bad"
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/chains?node=' OR 1=1 --",
+        "/api/v1/chains?node=n1%25",
+        "/api/v1/chains?state=anything",
+        "/api/v1/chains?fault_class=HW",
+        "/api/v1/chains?after=1:1 OR 1",
+        "/api/v1/chains?after=x",
+        "/api/v1/chains?limit=100000",
+        "/api/v1/chains?limit=-1",
+        "/api/v1/figures?days=0",
+        "/api/v1/figures?days=x",
+        "/api/v1/chain/a/runs/0-0;DROP?run_id=run&task_id=train",
+        "/api/v1/chain/a/runs/..%2f..?run_id=run&task_id=train",
+        "/api/v1/chain/a",
+        "/api/v1/chain/a?run_id=run' OR '1'='1&task_id=train",
+        "/api/v1/chain/a?run_id=run&task_id=train%00",
+        f"/api/v1/chain/a?run_id={'x' * 300}&task_id=train",
+        "/api/v1/chain/..%2f..%2fetc?run_id=run&task_id=train",
+        "/static/..%2f..%2fapi.py",
+        "/static/%2e%2e/web.py",
+        "/static//etc/passwd",
+        "/static/main.js/../../web.py",
+        "/nowhere",
+    ],
+)
+def test_path_tricks_and_sql_in_parameters_are_refused(site: Site, path: str) -> None:
+    assert 400 <= site.get(path).status_code < 500
+
+
+def test_feedback_needs_the_right_to_edit_and_is_shown_counted_and_replaced(site: Site) -> None:
+    path = "/api/v1/chain/a/runs/0-0/feedback?run_id=run&task_id=train"
+    wrong = {"right": False, "fault_class": "NET_FABRIC", "note": "the switch"}
+    site.user = Reader(frozenset("ab"))
+    assert site.http.post(path, json=wrong).status_code == 403
+    assert not site.get(CHAIN.format("a")).json()["may"]["feedback"]
+    site.user = Reader(frozenset("a"), frozenset("a"))
+    assert site.get(CHAIN.format("a")).json()["may"]["feedback"]
+    assert site.http.post(path, json=wrong).status_code == 200
+    shown = site.get("/api/v1/chain/a/runs/0-0?run_id=run&task_id=train").json()["feedback"]
+    assert (shown["right"], shown["fault_class"], shown["note"], shown["by"]) == (
+        False,
+        "NET_FABRIC",
+        "the switch",
+        "reader",
+    )
+    figures = site.get("/api/v1/figures").json()
+    assert (figures["marked"], figures["marked_wrong"]) == (1, 1)
+    assert site.http.post(path, json={"right": True}).status_code == 200
+    figures = site.get("/api/v1/figures").json()
+    assert (figures["marked"], figures["marked_wrong"]) == (1, 0)
+    assert site.http.post(path, json={"right": False, "fault_class": "MADE_UP"}).status_code == 422
+    assert site.http.post(path, json={"right": True, "note": "x" * 501}).status_code == 422
+    assert site.http.post(path.replace("0-0", "1-0"), json={"right": True}).status_code == 404, "it has no fault"
+
+
+def test_who_is_not_logged_in_gets_nothing_but_the_files(site: Site) -> None:
+    from airflow.api_fastapi.core_api import security
+
+    del site.app.dependency_overrides[security.get_user]
+    for path in (
+        CHAIN.format("a"),
+        "/api/v1/chains",
+        "/api/v1/figures",
+        "/api/v1/openapi.json",
+        "/log/a?run_id=run&task_id=train",
+    ):
+        assert site.get(path).status_code == 401, path
+    assert (
+        site.http.post("/api/v1/chain/a/runs/0-0/feedback?run_id=run&task_id=train", json={"right": True}).status_code
+        == 401
+    )
+    assert site.get("/static/main.js").status_code == 200
+    assert site.get("/openapi.json").status_code == 404
+
+
+def test_the_api_describes_itself_with_types(site: Site) -> None:
+    described = site.get("/api/v1/openapi.json").json()
+    assert "/api/v1/chain/{dag_id}" in described["paths"]
+    assert {"ChainView", "RunDetail", "ChainPage", "Figures", "FeedbackGiven"} <= described["components"][
+        "schemas"
+    ].keys()
+
+
+def test_what_can_not_be_shown_says_why(site: Site) -> None:
+    missing = site.get("/api/v1/chain/a?run_id=none&task_id=train")
+    assert (missing.status_code, missing.json()["detail"]["reason"]) == (404, "not_begun")
+    site.tables.put({"ft/chain": json.dumps({"__airflow_state_ref__": "s3://x"})}, "a", "elsewhere")
+    outside = site.get("/api/v1/chain/a?run_id=elsewhere&task_id=train")
+    assert (outside.status_code, outside.json()["detail"]["reason"]) == (409, "unreadable")
+
+
+@pytest.mark.story("UIO-02")
+def test_a_long_chain_with_heavy_evidence_is_a_small_answer(site: Site, records: dict[str, dict[str, str]]) -> None:
+    """300 attempts, each with the longest record that is stored: what is sent stays below 300 kB."""
+    attempt = json.loads(records["recovered"]["ft/attempt/0000"])
+    incident = attempt["incidents"][0]
+    incident["diagnosis"]["text"] = incident["diagnosis"]["root"]["text"] = "<b>" + "x" * 6_000
+    head = json.loads(records["recovered"]["ft/chain"]) | {"attempts": 300, "open": None}
+    values = {"ft/chain": json.dumps(head)}
+    for number in range(300):
+        values[f"ft/attempt/{number:04d}"] = json.dumps(attempt | {"number": number, "name": f"job-a{number}"})
+    site.tables.put(values, "a", "long")
+    answer = site.get("/api/v1/chain/a?run_id=long&task_id=train")
+    assert answer.json()["total_runs"] == 300
+    assert len(answer.content) < 300_000
+    detail = site.get("/api/v1/chain/a/runs/3-0?run_id=long&task_id=train").json()
+    assert len(detail["evidence"][0]["text"]) == 2_000
+    assert detail["evidence"][0]["cut"]
