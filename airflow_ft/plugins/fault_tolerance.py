@@ -14,6 +14,8 @@ from airflow.plugins_manager import AirflowPlugin
 
 from airflow_ft.plugins.pages import REACT_APPS
 
+from airflow_ft.plugins.pages import REACT_APPS
+
 
 class LazyApp:
     """An ASGI application that is imported on its first request: other components never pay for it."""
@@ -79,5 +81,6 @@ class FaultTolerancePlugin(AirflowPlugin):
 
     name = "airflow_ft"
     fastapi_apps = [{"app": LazyApp(_build), "url_prefix": "/fault-tolerance", "name": "Fault tolerance"}]  # noqa: RUF012
+    react_apps = REACT_APPS
     react_apps = REACT_APPS
     listeners = [EndedTaskListener()]  # noqa: RUF012
