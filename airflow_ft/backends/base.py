@@ -47,6 +47,10 @@ class TrainingJob(Settings):
         env = self.model_dump().get("env") or {}
         return tuple(value for name, value in env.items() if SECRET_NAME.search(name) and len(value) >= SECRET_LENGTH)
 
+    def policy_annotations(self) -> dict[str, str]:
+        """Return annotations of the job that set the policy when the task gives none (mission M7)."""
+        return {}
+
     def serialize(self) -> dict[str, object]:
         """What the rendered-fields view of Airflow shows. Environment values and known secrets are never in it."""
         secrets = self.secrets()

@@ -212,6 +212,18 @@ def test_a_soft_exclusion_is_one_preference_more() -> None:
     assert [one["weight"] for one in spec["affinity"]["nodeAffinity"][affinity.PREFERRED]] == [1, affinity.WEIGHT]
 
 
+@pytest.mark.story("EXC-03")
+def test_nodes_that_are_only_wanted_out_are_preferred_out() -> None:
+    """Beside the hard exclusions; with ``exclusion="soft"`` nothing is hard."""
+    both = SUBMISSION.but(excluded_nodes=("n1",), soft_nodes=("n2",))
+    for exclusion, hard, soft in (("hard", ["n1"], ["n2"]), ("soft", None, ["n1", "n2"])):
+        job = KubernetesJob(manifest=manifest("Job"), exclusion=exclusion)
+        node = built(job, both).manifest["spec"]["template"]["spec"]["affinity"]["nodeAffinity"]
+        terms = walk(node, (affinity.REQUIRED, "nodeSelectorTerms", 0, "matchExpressions", 0, "values"))
+        assert terms == hard
+        assert node[affinity.PREFERRED][0]["preference"]["matchExpressions"][0]["values"] == soft
+
+
 def test_a_nodes_label_is_used_where_it_is_not_its_name() -> None:
     """Some clouds call a host otherwise than its node."""
     made = built(KubernetesJob(manifest=manifest("Job")), SUBMISSION.but(excluded_nodes=("n2",)), {"n2": "ip-10-0-0-2"})

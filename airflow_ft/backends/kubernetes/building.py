@@ -52,8 +52,7 @@ def built(job: KubernetesJob, submission: Submission, hostnames: Mapping[str, st
         notes += [setting.text for setting in settings]
     else:
         notes.append("The platform restarts this job by its own rules (platform_restarts); airflow_ft only resubmits.")
-    names = [(hostnames or {}).get(node, node) for node in submission.excluded_nodes]
-    work = _Work(job, submission, names, notes)
+    work = _Work(job, submission, hostnames or {}, notes)
     templates = kind.templates(manifest)
     if kind.kind == "TrainJob":
         work.patch_runtime(manifest)
@@ -70,8 +69,13 @@ def built(job: KubernetesJob, submission: Submission, hostnames: Mapping[str, st
 class _Work:
     """What is done to every pod template."""
 
-    def __init__(self, job: KubernetesJob, submission: Submission, excluded: list[str], notes: list[str]) -> None:
-        self.job, self.submission, self.excluded, self.notes = job, submission, excluded, notes
+    def __init__(
+        self, job: KubernetesJob, submission: Submission, hostnames: Mapping[str, str], notes: list[str]
+    ) -> None:
+        self.job, self.submission, self.notes = job, submission, notes
+        never = [hostnames.get(node, node) for node in submission.excluded_nodes]
+        rather_not = [hostnames.get(node, node) for node in submission.soft_nodes]
+        self.hard, self.soft = (never, rather_not) if job.exclusion == "hard" else ([], [*never, *rather_not])
         self.options = wrapping.AgentOptions(submission.name, submission.hold, submission.grace)
         self.wrapped = 0
 
@@ -142,7 +146,8 @@ class _Work:
     # --- the parts -----------------------------------------------------------------------------------------------
 
     def _place(self, spec: Json) -> None:
-        affinity.exclude(spec, self.excluded, hard=self.job.exclusion == "hard")
+        affinity.exclude(spec, self.hard)
+        affinity.exclude(spec, self.soft, hard=False)
         affinity.leave_lost_nodes(spec, self.job.lost_node_seconds)
 
     def _let_save(self, spec: Json) -> None:

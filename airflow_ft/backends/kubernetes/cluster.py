@@ -30,7 +30,8 @@ IDLE_SECONDS = 300.0  # a watch that nobody looked at for so long ends
 NODES = "/api/v1/nodes"
 ASK_AT_ONCE = 32
 ASK_AGAIN_SECONDS = 1.0  # a job that prints agents' lines by itself gets no more than this
-UNASKED_SECONDS = 5.0  # between two tries to find an agent that has not said a word yet
+UNHEARD_SECONDS = 2.0  # an agent that can't be heard, since nobody reads its log, or that has not said a word yet
+HEARD_SECONDS = 300.0  # one that can be heard: in case that a line of its was lost
 
 _clusters: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Cluster]] = WeakKeyDictionary()
 
@@ -255,10 +256,12 @@ class JobView:
             await asyncio.gather(*(self.ask_agent(pod) for pod in due[start : start + ASK_AT_ONCE]))
 
     def _is_due(self, uid: str) -> bool:
+        """Whether an agent is asked: it has said something, or nobody reads its log, or it was never heard of."""
         since = time.monotonic() - self._asked.get(uid, float("-inf"))
-        if uid not in self.agents:
-            return since > UNASKED_SECONDS or (self._dirty.get(uid, False) and since > ASK_AGAIN_SECONDS)
-        return self._dirty.get(uid, False) and since > ASK_AGAIN_SECONDS
+        if self._dirty.get(uid, False):
+            return since > ASK_AGAIN_SECONDS
+        heard = uid in self.agents and any(stream.follows for stream in self.streams.values())
+        return since > (HEARD_SECONDS if heard else UNHEARD_SECONDS)
 
     # --- logs ----------------------------------------------------------------------------------------------------
 

@@ -40,7 +40,7 @@ async def create_or_adopt(where: Cluster, job: KubernetesJob, submission: Submis
 async def _create_or_adopt(where: Cluster, job: KubernetesJob, submission: Submission) -> JobRef:
     refuse_long_name(job, submission.name)
     namespace = await namespace_of(where.api, job)
-    nodes = await where.nodes(watch=False) if submission.excluded_nodes else {}
+    nodes = await where.nodes(watch=False) if submission.excluded_nodes or submission.soft_nodes else {}
     made = building.built(job, submission, cluster.hostnames(nodes))
     made.manifest["metadata"]["namespace"] = namespace
     collection = job.kind.collection(job.api_version, namespace)
