@@ -30,10 +30,10 @@ from airflow_ft.core.findings import Finding, Reading, read_logs
 from airflow_ft.core.launchers import Death
 from airflow_ft.core.prefixes import Who
 from airflow_ft.core.rules import RuleSet, Signature, compile_signatures
+from airflow_ft.core.starting import alike_at_start
 
 __all__ = ["Facts", "LogText", "classify"]
 
-SOON_SECONDS = 120.0  # "within seconds of the start": imports and rendezvous of real jobs take up to two minutes
 SAME_TIME = timedelta(seconds=1)  # launchers tell whole seconds, and notice a death within a tenth of one
 LAST_WORDS = 50  # lines at the end of a log: what was written right before the silence, a traceback's length
 KILLS, ABORTS = (-9, 137), (-6, 134)
@@ -57,7 +57,7 @@ def classify(facts: Facts, signatures: Sequence[Signature] | RuleSet) -> Diagnos
         or _codes_alone(facts, reading, rules)
         or diagnoses.unknown(facts, reading)
     )
-    return _alike_at_start(facts, reading, diagnosis)
+    return alike_at_start(facts, reading, diagnosis)
 
 
 @lru_cache(maxsize=4)
@@ -305,7 +305,7 @@ def _lines_alone(facts: Facts, reading: Reading) -> Diagnosis | None:
     platform = next((e for e in facts.evidence if _is_platform_root(e)), None)
     best = _best_root([finding for finding in reading.findings if finding.signature.role is Role.ROOT])
     if best is not None and (platform is None or _is_specific(best.signature)):
-        return diagnoses.from_line(facts, reading, best, None)
+        return diagnoses.from_line(facts, reading, _waited_before(reading, best) or best, None)
     if platform is not None:
         return diagnoses.from_platform(facts, reading, None, platform, None)
     lines = [f for f in reading.findings if f.signature.role in (Role.AMBIGUOUS, Role.CASCADE)]
@@ -317,6 +317,14 @@ def _lines_alone(facts: Facts, reading: Reading) -> Diagnosis | None:
         causes or lines, key=lambda f: (f.signature.confidence, f.signature.fault_class is not FaultClass.UNKNOWN)
     )
     return diagnoses.from_line(facts, reading, best, None)
+
+
+def _waited_before(reading: Reading, root: Finding) -> Finding | None:
+    """The time-out of a collective before an exception that only says that something failed."""
+    waits = (f for f in reading.findings if f.signature.fault_class is FaultClass.COMM_HANG and not f.signature.vague)
+    if not root.signature.generic:
+        return None
+    return next((f for f in waits if f.source == root.source and f.line < root.line and f.who.may_be(root.who)), None)
 
 
 def _noted(facts: Facts, reading: Reading) -> Diagnosis | None:
@@ -335,48 +343,6 @@ def _codes_alone(facts: Facts, reading: Reading, rules: RuleSet) -> Diagnosis | 
             death = Death(Who(end.node, end.rank), end.code or 0, end.source, 0, end.text)
             return diagnoses.from_code(facts, reading, signature, death)
     return None
-
-
-# --- all alike at the start -------------------------------------------------------------------------------------------
-
-
-def _alike_at_start(facts: Facts, reading: Reading, diagnosis: Diagnosis) -> Diagnosis:
-    """Say whether all ranks failed alike before a first step: then it is code or environment, never one node."""
-    early = facts.seconds_since_start is None or facts.seconds_since_start <= SOON_SECONDS
-    if facts.first_step_seen is not False or not early or facts.hang or diagnosis.root is None:
-        return diagnosis
-    if diagnosis.disruption or diagnosis.root.trust is Trust.PLATFORM or not _all_alike(reading, diagnosis):
-        return diagnosis
-    suspected = diagnosis.fault_class in (FaultClass.HW_NODE, FaultClass.UNKNOWN)
-    return diagnosis.but(
-        at_start=True,
-        text=_of_all(diagnosis, reading),
-        suspects=(),
-        fault_class=FaultClass.APP_ERROR if suspected else diagnosis.fault_class,
-        second_class=diagnosis.fault_class if suspected else diagnosis.second_class,
-        confidence=min(diagnosis.confidence, 0.4) if suspected else diagnosis.confidence,
-    )
-
-
-def _all_alike(reading: Reading, diagnosis: Diagnosis) -> bool:
-    root = diagnosis.root
-    assert root is not None
-    if root.signature is not None:
-        same = [finding.text for finding in reading.findings if finding.signature.id == root.signature]
-        others = {death.who for death in reading.deaths if not death.victim}
-        return len(same) >= 2 or (len(others) <= 1 and len(reading.deaths) <= 1)
-    codes = {death.code for death in reading.deaths if not death.victim}
-    return len(reading.deaths) >= 2 and len(codes) == 1 and not any(death.victim for death in reading.deaths)
-
-
-def _of_all(diagnosis: Diagnosis, reading: Reading) -> str:
-    """Say "every rank" where the sentence names the one whose line came first."""
-    root = diagnosis.root
-    named = [who for who in (*reading.ranks, Who(root.node if root else None)) if root and who.node == root.node]
-    for subject in (suspects.name(who) for who in named):
-        if len(reading.ranks) > 1 and diagnosis.text.startswith(f"{subject} "):
-            return f"Every rank {diagnosis.text.removeprefix(subject).strip()}"
-    return diagnosis.text
 
 
 # --- the platform -----------------------------------------------------------------------------------------------------

@@ -99,10 +99,16 @@ def read_logs(logs: Iterable[LogText], rules: RuleSet) -> Reading:
     # A rank's own file repeats the common log.
     unique = {(f.who, f.text, f.signature.id): f for f in reversed(named) if f.who.is_known}
     first_only = [f for f in named if unique.get((f.who, f.text, f.signature.id), f) is f]
-    first_only = _without_consequences(first_only)
+    first_only = _without_vague(_without_consequences(first_only))
     reading = Reading(tuple(first_only), tuple(found_deaths), tuple(words), tuple(everybody), tuple(fresh))
     judged = [replace(death, victim=death.victim or _crashed_on_its_way_out(death, reading)) for death in found_deaths]
     return replace(reading, deaths=tuple(judged))
+
+
+def _without_vague(findings: list[Finding]) -> list[Finding]:
+    """Leave out plain words where any line is known; an exception keeps its own words."""
+    known = [f for f in findings if not f.signature.vague and f.signature.id != "torch.launcher"]
+    return [f for f in findings if not f.signature.vague or _EXCEPTION.match(f.text)] if known else findings
 
 
 def _without_consequences(findings: list[Finding]) -> list[Finding]:

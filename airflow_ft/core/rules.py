@@ -59,6 +59,7 @@ class Signature(Settings):
         if nothing better is found (``ambiguous``), or only good to know (``advice``).
     :param says: what happened, for people, as the end of a sentence that begins with who: "ran out of memory".
     :param generic: whether it only catches what no other signature knows; then the line itself is the cause.
+    :param vague: whether it only knows plain words; dropped where any other line of the run is known.
     :param hardware: whether a line of it, printed by a job, needs a second source before a node is suspected.
     :param local: whether the trouble is on the node that prints the line, not at its peer.
     :param connects: whether it is a connection that was not made: after a loss in the same log it is a consequence.
@@ -81,6 +82,7 @@ class Signature(Settings):
     reference: str = ""
     hardware: bool = False
     generic: bool = False
+    vague: bool = False
     disruption: str | None = None
     points_to_rank: int | None = None
     local: bool = False
@@ -199,8 +201,8 @@ def compile_signatures(signatures: Iterable[Signature]) -> RuleSet:
     return RuleSet(signatures)
 
 
-def _rank(signature: Signature) -> tuple[bool, bool, float]:
-    return signature.user, not signature.generic, signature.confidence
+def _rank(signature: Signature) -> tuple[bool, bool, bool, float]:
+    return signature.user, not signature.generic, not signature.vague, signature.confidence
 
 
 def _refuse_doubles(signatures: Sequence[Signature]) -> None:
