@@ -15,7 +15,12 @@ ACT_SECONDS = 60.0  # submit, order
 STACKS_SECONDS = 15.0
 CANCEL_MARGIN_SECONDS = 30.0  # beyond the grace period
 # A task that resumes sooner after its deferral may be taken for a dead one: 2 * [workers] min_heartbeat_interval + 5 s.
-QUIET_SECONDS = 15.0
+QUIET_SECONDS = 15.0  # with Airflow's default of 5 s
+
+
+def quiet_seconds(min_heartbeat_interval: float) -> float:
+    """Return how long a task stays deferred at least: its worker lingers for up to one such interval, and is slow."""
+    return 2 * max(0.0, min_heartbeat_interval) + 5.0
 
 
 async def limited(call: Coroutine[Any, Any, T], seconds: float, what: str) -> T:

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from pydantic import AwareDatetime, Field, JsonValue
 
+from airflow_ft.attempts.deadlines import QUIET_SECONDS
 from airflow_ft.core.chain import Attempt, Debt, Incident, JobRef, Notice, Outcome, PastFault
 from airflow_ft.core.ledger import Ledger, Run
 from airflow_ft.core.progress import Progress
@@ -92,6 +93,7 @@ class WatchOrder(Record):
     deadline: AwareDatetime | None = None  # of the attempt (attempt_timeout, execution_timeout)
     deadline_name: str = ""
     deferred_at: AwareDatetime | None = None
+    quiet_seconds: float = QUIET_SECONDS  # after the deferral nothing is handed to the worker for so long
     progress_pattern: str | None = None
 
 

@@ -21,7 +21,7 @@ from pydantic import JsonValue
 from airflow_ft.attempts.account import CANCELLED, Account
 from airflow_ft.attempts.conclude import Concluder, VoidDecisionError, stop_decision
 from airflow_ft.attempts.crash_points import reach
-from airflow_ft.attempts.deadlines import LOOK_SECONDS, QUIET_SECONDS, limited
+from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.attempts.ports import Conclusion, Desk, WatchOrder
 from airflow_ft.attempts.pulse import Pulse
 from airflow_ft.attempts.reports import STATE_KEY, Reporter
@@ -105,7 +105,7 @@ class Watch:
     async def _news(self, seen: Observation) -> Conclusion | None:
         """Hand over what people should hear now, and only while nothing has to be done: the next watch goes on."""
         since = self._order.deferred_at
-        quiet = since is not None and (self._desk.now() - since).total_seconds() < QUIET_SECONDS
+        quiet = since is not None and (self._desk.now() - since).total_seconds() < self._order.quiet_seconds
         calm = seen.state is JobState.RUNNING and all(node.generation == seen.generation for node in seen.nodes)
         if not self._order.tells or quiet or not calm or not self._account.has_news or self._account.is_fresh:
             return None

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from airflow.sdk import BaseOperator, XComArg
 
 from airflow_ft.attempts.crash_points import current_run, reach
+from airflow_ft.attempts.deadlines import quiet_seconds
 from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
 from airflow_ft.attempts.ports import TASK_ENDED, Conclusion, Started, TryInfo, WatchOrder
 from airflow_ft.attempts.record import write_conclusion, write_interim
@@ -310,6 +311,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
             deadline=deadline,
             deadline_name=name,
             deferred_at=_now(),
+            quiet_seconds=_quiet_seconds(),
             progress_pattern=self.progress_pattern,
         )
 
@@ -366,6 +368,12 @@ def _recovery_due(chain: Chain) -> Any:
     if not chain.faults:
         return None
     return begin(chain.faults[-1].step, chain.last_checkpoint, None)
+
+
+def _quiet_seconds() -> float:
+    from airflow.sdk.configuration import conf
+
+    return quiet_seconds(conf.getfloat("workers", "min_heartbeat_interval", fallback=5.0))
 
 
 def _now() -> datetime:

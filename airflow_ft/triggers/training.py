@@ -1,8 +1,8 @@
 """The trigger that watches one attempt, and stops its job when a person ends the task meanwhile.
 
-Its one argument is a ``WatchOrder`` record. The event is a ``Conclusion`` record. It is never fired earlier than 15 s
-after the deferral: a resume within seconds is misjudged by the scheduler as a dead task, without the retry policy
-(airflow-notes §11.1). A restart in place, carried out inside ``watch``, doesn't wait for that.
+Its one argument is a ``WatchOrder`` record. The event is a ``Conclusion`` record. It is never fired within seconds of
+the deferral (``attempts.deadlines.quiet_seconds``): so quick a resume is misjudged by the scheduler as a dead task,
+without the retry policy (airflow-notes §11.1). A restart in place, carried out inside ``watch``, doesn't wait for that.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class TrainingTrigger(BaseTrigger):
             order = await asyncio.to_thread(_read_order, self.order)
         except UnreadableRecordError as error:
             self.log.error("The order of this watch can't be read; the next step reconciles. %s", error)
-            await _quiet(None)
+            await _quiet(None, QUIET_SECONDS)
             self._fired = True
             yield AttemptEvent(payload={"unreadable": str(error)[:500]})
             return
@@ -73,7 +73,7 @@ class TrainingTrigger(BaseTrigger):
         reach("trigger.begin")
         conclusion = await self._watched(order)
         reach("trigger.before_event")
-        await _quiet(order.deferred_at)
+        await _quiet(order.deferred_at, order.quiet_seconds)
         self._fired = True
         record = sanitise(fitted(conclusion).to_record())
         yield AttemptEvent(payload={INTERIM: record} if conclusion.interim else record)
@@ -162,6 +162,6 @@ def _prepared(order: WatchOrder, desk: Any) -> Any:
     return prepared_watch(order, desk)
 
 
-async def _quiet(deferred_at: datetime | None) -> None:
+async def _quiet(deferred_at: datetime | None, seconds: float) -> None:
     since = (datetime.now(timezone.utc) - deferred_at).total_seconds() if deferred_at else 0.0
-    await asyncio.sleep(max(0.0, QUIET_SECONDS - since))
+    await asyncio.sleep(max(0.0, seconds - since))

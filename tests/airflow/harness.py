@@ -135,9 +135,32 @@ class Harness:
 
     @contextmanager
     def second_triggerer(self) -> Iterator[None]:
-        """Run another triggerer for a while."""
+        """Run another triggerer for a while; when it dies, another one."""
+        twins = [self._another_triggerer()]
+        over = threading.Event()
+
+        def guard() -> None:
+            while not over.wait(0.3):
+                if twins[-1].poll() is not None:
+                    twins.append(self._another_triggerer())
+
+        guarding = threading.Thread(target=guard, daemon=True)
+        guarding.start()
+        try:
+            yield
+        finally:
+            over.set()
+            guarding.join()
+            with suppress(psutil.Error):
+                for process in psutil.Process(twins[-1].pid).children(recursive=True):
+                    process.kill()
+            twins[-1].kill()
+            for twin in twins:
+                twin.wait()
+
+    def _another_triggerer(self) -> subprocess.Popen[bytes]:
         with self.stack.log_path("triggerer").open("ab") as output:
-            twin = subprocess.Popen(
+            return subprocess.Popen(
                 [self.stack.python, "-m", "airflow", "triggerer", "--skip-serve-logs"],
                 env=self.stack.environment("triggerer"),
                 cwd=self.stack.home,
@@ -146,14 +169,6 @@ class Harness:
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
             )
-        try:
-            yield
-        finally:
-            with suppress(psutil.Error):
-                for process in psutil.Process(twin.pid).children(recursive=True):
-                    process.kill()
-            twin.kill()
-            twin.wait()
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run ``airflow …`` in the stack's own environment."""

@@ -37,7 +37,6 @@ def test_a_time_limit_ends_the_job_and_is_no_fault(airflow: Harness) -> None:
 
 
 @pytest.mark.story("LIF-06")
-@pytest.mark.both_databases
 def test_a_run_that_times_out_takes_its_training_along(airflow: Harness) -> None:
     """dagrun_timeout skips the task without a word to it: the job is gone within a minute, and the chain says so."""
     run = airflow.start("run_limit", LONG, name="run-limit")

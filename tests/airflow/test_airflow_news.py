@@ -17,7 +17,6 @@ CRASHES_AND_GOES_ON = "--crash-at 3 --endless"
 POINTS = (*crash_points.NEWS, "complete.begin", "notify.before_send", "notify.after_send")
 
 
-@pytest.mark.both_databases
 def test_a_restart_in_place_is_told_when_it_happens_and_once_whoever_dies(airflow: Harness) -> None:
     """In the triggerer, in the worker, and with a kill -9 at each step of the telling."""
     runs = {"": airflow.start("two_nodes", CRASHES_AND_GOES_ON, name="news")}

@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.story("LIF-07"), pytest.mark.timeout(30)]
 NOW = datetime(2026, 1, 1, tzinfo=timezone.utc)
 REF = JobRef(backend="local", name="train-a0", uid="1", chain_id="train", attempt=0, submitted_at=NOW)
 INFO = TryInfo(dag_id="d", run_id="r", task_id="t", try_number=1, max_tries=1000, ti_id="x")
-ORDER = WatchOrder(info=INFO, ref=REF, policy=write_policy(FaultTolerancePolicy.full())).to_record()
+ORDER = WatchOrder(info=INFO, ref=REF, policy=write_policy(FaultTolerancePolicy.full()), quiet_seconds=0).to_record()
 
 
 def fire(trigger: TrainingTrigger) -> list[Any]:
