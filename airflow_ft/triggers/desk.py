@@ -61,4 +61,7 @@ class TriggerDesk:
     async def _ask(self, question: Any) -> Any:
         from airflow.sdk.execution_time import task_runner
 
-        return await task_runner.SUPERVISOR_COMMS.asend(question)
+        supervisor = task_runner.SUPERVISOR_COMMS
+        if hasattr(supervisor, "asend"):
+            return await supervisor.asend(question)
+        return await asyncio.to_thread(supervisor.send, question)  # ``dag.test()`` runs triggers within one process
