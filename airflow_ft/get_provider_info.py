@@ -36,6 +36,9 @@ def get_provider_info() -> dict[str, Any]:
                 "python-modules": ["airflow_ft.triggers.training", "airflow_ft.triggers.progress"],
             }
         ],
+        "task-decorators": [
+            {"name": "ft_training", "class-name": "airflow_ft.decorators.training.ft_training_task"},
+        ],
         "extra-links": ["airflow_ft.operators.links.TrainingLogLink", "airflow_ft.operators.links.RetryChainLink"],
         "cli": ["airflow_ft.cli.definition.get_cli_commands"],
         "config": {
