@@ -49,6 +49,11 @@ class Addresses:
         """The address of a node."""
         return f"10.{210 + self.number}.0.{10 + index}"
 
+    @property
+    def operators(self) -> str:
+        """The address of operators that have a network of their own."""
+        return f"10.{210 + self.number}.0.100"
+
     def pods_of(self, index: int) -> str:
         """The range of the pods of a node."""
         return f"10.{230 + self.number}.{index}.0/24"

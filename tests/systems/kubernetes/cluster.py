@@ -26,7 +26,7 @@ from tests.systems.kubernetes.certificates import CONTEXT
 from tests.systems.kubernetes.control_plane import DNS_ROLE, ControlPlane
 from tests.systems.kubernetes.daemons import Daemons
 from tests.systems.kubernetes.nodes import PLUGINS, Node, cgroup_hierarchies, make_bridge, remove_bridge
-from tests.systems.kubernetes.operators import OPERATORS, Operators
+from tests.systems.kubernetes.operators import Operators
 
 CONTEXT_VARIABLE = "AIRFLOW_FT_TEST_CONTEXT"
 DEFAULT_NODES = ("n1", "n2", "n3")
@@ -129,7 +129,7 @@ class OwnCluster(Cluster):
         self.kubeconfig = self.control_plane.kubeconfig
         made = (self.folder, self.addresses, self.daemons, self.control_plane.keys)
         self.nodes = {name: Node(name, index, *made) for index, name in enumerate(nodes, 1)}
-        self.operators = Operators(self.folder, self.daemons, self.kubeconfig, self.kubectl) if operators else None
+        self.operators = Operators(self.folder, self.daemons, self.control_plane, self.kubectl) if operators else None
         self._broken = False
 
     def __enter__(self) -> OwnCluster:
@@ -264,4 +264,4 @@ class OwnCluster(Cluster):
         return path
 
 
-__all__ = ["OPERATORS", "Cluster", "GivenCluster", "OwnCluster", "given_context", "unavailable"]
+__all__ = ["Cluster", "GivenCluster", "OwnCluster", "given_context", "unavailable"]

@@ -64,6 +64,7 @@ class ControlPlane:
         ):
             users.add(user, "", self.server, self.keys / f"{name}.kubeconfig")
         from_nodes = f"https://{self.addresses.host}:{self.port}"
+        users.add("operators", "system:masters", from_nodes, self.keys / "operators.kubeconfig")
         for node in nodes:
             users.add(f"system:node:{node}", "system:nodes", from_nodes, self.keys / f"kubelet-{node}.kubeconfig")
             users.add("system:kube-proxy", "", from_nodes, self.keys / f"proxy-{node}.kubeconfig")

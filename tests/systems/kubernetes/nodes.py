@@ -58,8 +58,7 @@ class Node:
             with suppress(FileNotFoundError):
                 value = (CGROUPS / "cpuset" / limit).read_text()
                 (CGROUPS / "cpuset" / self.addresses.cgroup(self.name) / limit).write_text(value)
-        # `ip netns exec` would hide /sys/fs/cgroup.
-        enter = ["nsenter", f"--net=/run/netns/{self.addresses.namespace(self.name)}"]
+        enter = entering(self.addresses, self.name)
         isolate = ["unshare", "--pid", "--mount", "--uts", "--fork", "--kill-child", "--mount-proc"]
         programs_folder = str(Path(programs.program("kubelet")).parent)
         init = [
@@ -99,22 +98,14 @@ class Node:
         return "\n".join(f"--- {path}\n{path.read_text(errors='replace')[-1500:]}" for path in paths if path.exists())
 
     def _connect(self) -> None:
-        namespace, cable = self.addresses.namespace(self.name), self.addresses.cable(self.name)
-        if Path("/run/netns", namespace).exists():
+        if Path("/run/netns", self.addresses.namespace(self.name)).exists():
             return
-        command("ip", "netns", "add", namespace)
-        command("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", namespace)
-        command("ip", "link", "set", cable, "master", self.addresses.bridge, "up")
-        inside = ("ip", "-n", namespace)
-        command(*inside, "link", "set", "lo", "up")
-        command(*inside, "addr", "add", f"{self.address}/24", "dev", "eth0")
-        command(*inside, "link", "set", "eth0", "up")
-        command(*inside, "route", "add", "default", "via", self.addresses.host)
+        connect(self.addresses, self.name, self.address)
         command("ip", "route", "replace", self.addresses.pods_of(self.index), "via", self.address)
         for other in range(1, NODES + 1):
             if other != self.index:
                 route = (self.addresses.pods_of(other), "via", self.addresses.node(other))
-                command(*inside, "route", "replace", *route)
+                command("ip", "-n", self.addresses.namespace(self.name), "route", "replace", *route)
 
     def _write_settings(self) -> None:
         for name in ("cni", "kubelet", "containerd/root", "podlogs", "containerlogs"):
@@ -193,6 +184,24 @@ def make_bridge(addresses: Addresses) -> None:
     command("ip", "addr", "add", f"{addresses.host}/24", "dev", addresses.bridge)
     command("ip", "link", "set", addresses.bridge, "up")
     Path("/proc/sys/net/ipv4/ip_forward").write_text("1")
+
+
+def connect(addresses: Addresses, name: str, address: str) -> None:
+    """Make a network namespace, and plug it into the bridge."""
+    namespace, cable = addresses.namespace(name), addresses.cable(name)
+    command("ip", "netns", "add", namespace)
+    command("ip", "link", "add", cable, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+    command("ip", "link", "set", cable, "master", addresses.bridge, "up")
+    inside = ("ip", "-n", namespace)
+    command(*inside, "link", "set", "lo", "up")
+    command(*inside, "addr", "add", f"{address}/24", "dev", "eth0")
+    command(*inside, "link", "set", "eth0", "up")
+    command(*inside, "route", "add", "default", "via", addresses.host)
+
+
+def entering(addresses: Addresses, name: str) -> list[str]:
+    """The beginning of a command that runs in such a namespace. ``ip netns exec`` would hide /sys/fs/cgroup."""
+    return ["nsenter", f"--net=/run/netns/{addresses.namespace(name)}"]
 
 
 def remove_bridge(addresses: Addresses) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shutil
 import urllib.error
 import urllib.request
@@ -18,33 +19,38 @@ from typing import Any
 from demo.ports import free_ports
 from tests.systems.kubernetes import programs
 from tests.systems.kubernetes.certificates import Authority
+from tests.systems.kubernetes.control_plane import ControlPlane
 from tests.systems.kubernetes.daemons import Daemons
 from tests.systems.kubernetes.images import PYTHON_IMAGE
+from tests.systems.kubernetes.nodes import connect, entering
 
-# In the order of their start: trainer makes JobSets.
-OPERATORS = ("jobset", "training-operator", "trainer", "kuberay", "mpi-operator")
+# In the order of their start: trainer makes JobSets. KubeRay is started by who asks for it (``add("kuberay")``): its
+# definitions are as large as all others together, and they cost the API server seconds.
+OPERATORS = ("jobset", "training-operator", "trainer", "mpi-operator")
+ON_DEMAND = ("kuberay",)
 # training-operator waits for its certificate in this folder, a constant in its source.
 TRAINING_OPERATOR_CERTIFICATES = Path("/tmp/k8s-webhook-server/serving-certs")
-# All its kinds but MPIJob, whose CRD belongs to the newer mpi-operator.
-TRAINING_OPERATOR_KINDS = ("pytorchjob", "tfjob", "xgboostjob", "paddlejob", "jaxjob")
+# One kind of training-operator's: MPIJob is the newer mpi-operator's, the others are none of ours.
+PYTORCH_ONLY = "--enable-scheme=pytorchjob"
+NOT_OURS = re.compile(r"crd-kubeflow\.org_(tf|xgboost|paddle|jax)jobs\.yaml")
 KubeCtl = Callable[..., str]
+NETWORK = "operators"  # of those that listen on a fixed port
 
 
 class Operators:
     """Installs their definitions, starts and stops them."""
 
-    def __init__(self, folder: Path, daemons: Daemons, kubeconfig: Path, kubectl: KubeCtl) -> None:
+    def __init__(self, folder: Path, daemons: Daemons, control_plane: ControlPlane, kubectl: KubeCtl) -> None:
         self.folder = folder / "operators"
-        self.daemons, self.kubeconfig, self._kubectl = daemons, kubeconfig, kubectl
-        self._health = dict(zip(OPERATORS, free_ports(len(OPERATORS)), strict=True))
-        self._webhooks = dict(zip(OPERATORS, free_ports(len(OPERATORS)), strict=True))
+        self.daemons, self._control_plane, self._kubectl = daemons, control_plane, kubectl
+        names = (*OPERATORS, *ON_DEMAND)
+        ports = free_ports(2 * len(names))
+        self._health, self._webhooks = (dict(zip(names, ports[part::2], strict=True)) for part in (0, 1))
 
     def install(self) -> None:
         """Definitions, certificates, webhooks, and what each expects to find."""
         self._make_certificates()
-        definitions = [path for name in OPERATORS for path in programs.manifests(name) if path.name.startswith("crd-")]
-        arguments = [part for path in definitions for part in ("-f", str(path))]
-        self._kubectl("apply", "--server-side", "--force-conflicts", *arguments)
+        self._define(*OPERATORS)
         for name in OPERATORS:
             webhooks = [path for path in programs.manifests(name) if path.name == "webhook.yaml"]
             if webhooks:
@@ -54,6 +60,17 @@ class Operators:
         files = [f"--from-file={self.folder / name}" for name in ("ca.crt", "ca.key", "tls.crt", "tls.key")]
         secret = ("secret", "generic", "training-operator-webhook-cert")
         self._kubectl("-n", "kubeflow", "create", *secret, *files)
+
+    def add(self, name: str) -> None:
+        """Install and start one that isn't there by default."""
+        self._define(name)
+        self.start(name)
+
+    def _define(self, *names: str) -> None:
+        paths = [path for name in names for path in programs.manifests(name)]
+        wanted = [path for path in paths if path.name.startswith("crd-") and not NOT_OURS.match(path.name)]
+        arguments = [part for path in wanted for part in ("-f", str(path))]
+        self._kubectl("apply", "--server-side", "--force-conflicts", *arguments)
 
     def start(self, *names: str) -> None:
         """Start them (default: all) and wait until they are ready."""
@@ -76,17 +93,25 @@ class Operators:
             more = ["--metrics-bind-address=0"] if name == "jobset" else []
             self._run(name, program, f"--config={settings}", *more)
         elif name == "training-operator":
-            kinds = [f"--enable-scheme={kind}" for kind in TRAINING_OPERATOR_KINDS]
             webhook = f"--webhook-server-port={self._webhooks[name]}"
             image = f"--pytorch-init-container-image={PYTHON_IMAGE}"
             probe = ("--metrics-bind-address=0", f"--health-probe-bind-address={health}")
-            self._run(name, "training-operator.v1", *probe, webhook, image, *kinds)
+            self._run(name, "training-operator.v1", *probe, webhook, image, PYTORCH_ONLY)
         elif name == "kuberay":
             # Through the API server's proxy: a process of the host can't resolve the cluster's names.
             flags = ("--metrics-addr=0", "--enable-leader-election=false", "--use-kubernetes-proxy")
             self._run(name, "ray-operator", f"--health-probe-bind-address={health}", *flags)
         else:
-            self._run(name, "mpi-operator", f"--kubeConfig={self.kubeconfig}", "--lock-namespace=mpi-operator")
+            self._start_mpi_operator(name)
+
+    def _start_mpi_operator(self, name: str) -> None:
+        """It listens on port 8080, a constant in its source: so in a network of its own."""
+        addresses = self._control_plane.addresses
+        if not Path("/run/netns", addresses.namespace(NETWORK)).exists():
+            connect(addresses, NETWORK, addresses.operators)
+        access = f"--kubeConfig={self._control_plane.keys / 'operators.kubeconfig'}"
+        program = [programs.program("mpi-operator"), access, "--lock-namespace=mpi-operator"]
+        self.daemons.start(name, *entering(addresses, NETWORK), *program)
 
     def _settings(self, name: str, health: str) -> dict[str, Any]:
         certificates = "internalCertManagement" if name == "jobset" else "certManagement"
@@ -102,7 +127,7 @@ class Operators:
         }
 
     def _run(self, name: str, program: str, *arguments: str) -> None:
-        environment = {"KUBECONFIG": str(self.kubeconfig), "TMPDIR": str(self.folder / "tmp")}
+        environment = {"KUBECONFIG": str(self._control_plane.kubeconfig), "TMPDIR": str(self.folder / "tmp")}
         self.daemons.start(name, programs.program(program), *arguments, env=environment)
 
     def _is_ready(self, name: str) -> bool:

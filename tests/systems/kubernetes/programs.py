@@ -177,3 +177,7 @@ def _go(source: Path, *arguments: str) -> str:
     if done.returncode:
         raise RuntimeError(f"go {arguments[0]} failed with {done.returncode} in {source.name}; see above")
     return done.stdout
+
+
+if __name__ == "__main__":  # before there is a virtual environment: this module needs the standard library alone
+    build()
