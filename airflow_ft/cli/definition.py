@@ -17,6 +17,39 @@ ATTEMPT = _arg(("attempt",), type=int, nargs="?", help="The number of one attemp
 POLICY = _arg(("--policy",), required=True, help="A policy file, or a preset (basic, multi_node, …)")
 ONE_DAG = _arg(("--dag",), help="Only chains of this DAG")
 SINCE = _arg(("--since",), help="Only chains that began after this: a date (2026-03-01) or a span (7d, 36h)")
+# The same as in ``simulate.own_arguments`` (a test compares them): that module is too heavy for every start of the CLI.
+ASSUMED = [
+    "nodes",
+    "spares",
+    "gpus-per-node",
+    "days",
+    "checkpoint-seconds",
+    "checkpoint-cost-seconds",
+    "step-seconds",
+    "crash-seconds",
+    "in-place-seconds",
+    "resubmit-seconds",
+    "early-death-seconds",
+    "cordon-seconds",
+    "watchdog-share",
+    "watchdog-seconds",
+    "unwatched-seconds",
+    "person-seconds",
+    "transient-hangs",
+    "transient-crashes",
+    "blame",
+]
+SIMULATION = (
+    _arg(("--trace",), required=True, help="Node faults, as in the InfiniteHBD trace"),
+    _arg(("--policy",), action="append", default=[], help="Yours: a file or a preset; may be given again"),
+    _arg(("--seeds",), type=int, default=100, help="How many runs (default: 100)"),
+    _arg(("--trace-nodes",), type=int, default=400, help="Servers that the trace watched (default: 400)"),
+    _arg(("--max-restarts",), type=int, default=64, help="Budget of the policies beside yours (default: 64)"),
+    _arg(("--html",), help="Write the chart here"),
+    _arg(("--no-agents",), action="store_true", help="Restarts in place are not possible"),
+    *(_arg((f"--{name}",), help="An assumption: see docs/policy.md") for name in ASSUMED),
+    JSON,
+)
 YES = _arg(("--yes",), action="store_true", help="Do it; without this it is only shown what would be done")
 
 
@@ -44,6 +77,12 @@ def get_cli_commands() -> list[CLICommand]:
                     help="Play a policy over the recorded retry chains: what would have been done differently",
                     func=lazy_load_command("airflow_ft.cli.replay.replay"),
                     args=(POLICY, ONE_DAG, SINCE, JSON),
+                ),
+                ActionCommand(
+                    name="simulate",
+                    help="Play policies against a trace of node faults",
+                    func=lazy_load_command("airflow_ft.cli.simulate.simulate"),
+                    args=SIMULATION,
                 ),
                 ActionCommand(
                     name="doctor",

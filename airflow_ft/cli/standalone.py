@@ -13,7 +13,7 @@ from airflow_ft.backends.base import PERSON, BackendError
 from airflow_ft.backends.local import inventory
 from airflow_ft.backends.local.backend import create_backend
 from airflow_ft.backends.local.job import resolve_root
-from airflow_ft.cli import classify, policy, progress, replay
+from airflow_ft.cli import classify, policy, progress, replay, simulate
 from airflow_ft.core.chain import JobRef
 
 Arguments = argparse.Namespace
@@ -56,6 +56,7 @@ def _parser() -> argparse.ArgumentParser:
     progress.add_parser(commands)
     policy.add_parser(commands)
     replay.add_parser(commands, shown)
+    simulate.add_parser(commands, shown)
     cancel = commands.add_parser("cancel", parents=[local], help="stop a job")
     cancel.add_argument("name")
     cancel.set_defaults(run=_cancel)
