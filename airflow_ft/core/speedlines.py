@@ -16,11 +16,13 @@ _BEHIND = re.compile(
 )
 
 
+_HINTS = ("tps", "wps", "tok", "samples", "throughput", "steps_per", "it/s")
+
+
 def read_lr(line: str) -> float | None:
     """Return the learning rate."""
-    if "lr" not in line and "LR" not in line and "earning" not in line:
-        return None
-    found = _LR.search(line)
+    places = [at for word in ("lr", "LR", "earning") if (at := line.find(word)) >= 0]
+    found = _LR.search(line, max(0, min(places) - 1)) if places else None
     return _number(found["n"]) if found else None
 
 
@@ -31,9 +33,8 @@ def read_throughput(line: str) -> tuple[float | None, str | None]:
         if behind is not None:
             return _number(behind["n"]), behind["unit"]
     low = line.lower()
-    if not any(word in low for word in ("tps", "wps", "tok", "samples", "throughput", "steps_per")):
-        return None, None
-    before = _BEFORE.search(line)
+    places = [at for word in _HINTS if (at := low.find(word)) >= 0]  # a search goes through each character before
+    before = _BEFORE.search(line, max(0, min(places) - 4)) if places else None
     return (_number(before["n"]), before["unit"]) if before else (None, None)
 
 

@@ -15,6 +15,7 @@ of a scheduler and error messages are none. Agent lines (``ft-agent …``) say n
 
 from __future__ import annotations
 
+import itertools
 import re
 
 from airflow_ft.core.dictlines import LONGEST_PATH, from_mapping, parse_mapping
@@ -169,7 +170,7 @@ def _with_mapping(line: str) -> Sighting | None:
     before = line[:at]
     if _is_evaluation(before, before.lower()):
         return Sighting(phase="eval")
-    if seen.loss is not None and (step := _word_step(f"{before}loss=")) is not None:
+    if seen.loss is not None and (step := _word_step(f"{before}loss=", f"{before.lower()}loss=")) is not None:
         return seen._replace(step=step[0], total=step[1], phase="train", counter=None)
     return seen
 
@@ -233,7 +234,7 @@ def _read_words(line: str, low: str) -> Sighting:
     if ("compil" in low or "captur" in low) and _COMPILE.search(line):
         return Sighting(phase="compile")
     loss = _loss(line)
-    if (step := _word_step(line)) is not None:
+    if (step := _word_step(line, low)) is not None:
         return _with_speed(Sighting(step=step[0], total=step[1], loss=loss, phase="train"), line)
     counted = read_counted(line, loss is not None)
     if counted is None:
@@ -264,15 +265,15 @@ def _with_speed(seen: Sighting, line: str) -> Sighting:
     return seen._replace(lr=read_lr(line), throughput=throughput, throughput_unit=unit)
 
 
-def _first_word(line: str) -> int:
+def _first_word(line: str, low: str) -> int:
     """Return where the search for a step's word has to begin: it goes through each character otherwise."""
-    low = line.lower()
     places = [at for word in ("step", "iter", "update") if (at := low.find(word)) >= 0]
     return max(0, min(places) - 20) if places else len(line)
 
 
-def _word_step(line: str) -> tuple[int, int | None] | None:
-    for found in (*_STEP.finditer(line, _first_word(line)), *(_COMPLETE.finditer(line) if "% " in line else ())):
+def _word_step(line: str, low: str) -> tuple[int, int | None] | None:
+    completed = _COMPLETE.finditer(line) if "% " in line else ()
+    for found in itertools.chain(_STEP.finditer(line, _first_word(line, low)), completed):
         if not _is_step(line, found) or ("[" in found[0] and "poch" in line[: found.start()]):
             continue
         total = found["total"]
