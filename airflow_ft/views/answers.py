@@ -22,6 +22,7 @@ from airflow_ft.views.runs import DISRUPTION, Run
 GATHER_FROM = 2  # faults, and half of all: one fault gathers nowhere
 GATHER_SHARE = 0.5
 SHORT = 150
+ADVICE = 220
 
 
 def texts(stored: StoredChain, found: Sequence[Run], now: datetime) -> Texts:
@@ -152,7 +153,8 @@ def todo(stored: StoredChain, found: Sequence[Run]) -> Todo:
     if state == "stopped by fault tolerance":
         advice = last.incident.diagnosis.advice if last and last.incident else ""
         return Todo(
-            tone="bad", text=f"{_clip(advice) or 'Read the fault below.'} Then clear the task; budgets start afresh."
+            tone="bad",
+            text=f"{_clip(advice, ADVICE) or 'Read the fault below.'} Then clear the task; budgets start afresh.",
         )
     if state == "failed":
         return Todo(tone="bad", text="Look who ended it in the audit log; clear the task to go on from its checkpoint.")
@@ -235,7 +237,7 @@ def _restarts(stored: StoredChain, found: Sequence[Run]) -> Answer:
         key="restarts",
         label="Restarts",
         value=value,
-        detail=detail or "nothing was free of charge",
+        detail=detail,
         tone="bad" if most and not left else None,
         used=(used, most),
     )
@@ -395,9 +397,9 @@ def _first(text: str) -> str:
     return _clip(head)
 
 
-def _clip(text: str) -> str:
+def _clip(text: str, most: int = SHORT) -> str:
     text = " ".join(text.split())
-    cut = text if len(text) <= SHORT else f"{text[: SHORT - 1].rsplit(' ', 1)[0]}…"
+    cut = text if len(text) <= most else f"{text[: most - 1].rsplit(' ', 1)[0]}…"
     return cut if not cut or cut.endswith((".", "!", "?", "…")) else f"{cut}."
 
 

@@ -30,7 +30,7 @@ from airflow_ft.views.runs import DISRUPTION, Run, runs
 
 MOST_RUNS = 200  # in one answer; the rest is paged: 200 are 120 kB of JSON, 15 kB compressed
 MOST_MARKS = 60
-SHORT = 60
+SHORT = 32
 TEXT = 160
 BURST_FAULTS = 5
 BURST_RATE = 4.0  # times the chain's own rate: a gut feeling, as in the reference picture
@@ -190,6 +190,8 @@ def _fault(run: Run) -> FaultView | None:
     root = diagnosis.root
     where = f"rank {root.rank} · " if root and root.rank is not None else ""
     what = diagnosis.disruption or (root.text if root and root.text else diagnosis.text)
+    if run.fault_class == "COMM_HANG" and run.died_at is not None:
+        what = f"silent {duration_words(run.incident.detected_at - run.died_at)}"
     return FaultView(
         fault_class=run.fault_class or "UNKNOWN",
         confidence=diagnosis.confidence,

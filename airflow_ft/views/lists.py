@@ -83,6 +83,7 @@ def chain_row(head: Head) -> ChainRow:
     """Return a chain's row."""
     stored, chain = head.stored, head.stored.chain
     last = chain.faults[-1] if chain.faults else None
+    marks = tuple(_marks(chain))
     return ChainRow(
         task=task_key(chain),
         state=stored.state,
@@ -91,8 +92,8 @@ def chain_row(head: Head) -> ChainRow:
         updated=head.updated.timestamp(),
         attempts=chain.attempts,
         used=(chain.ledger.restarts, chain.max_restarts),
-        marks=tuple(_marks(chain)),
-        last_class=last.cause[0] if last else None,
+        marks=marks,
+        last_class=last.cause[0] if last else marks[-1][1] if marks else None,  # of the segment, else of the chain
         last_node=last.nodes[0] if last and last.nodes else None,
     )
 

@@ -304,7 +304,7 @@ def _facts(run: Run) -> tuple[tuple[str, str], ...]:
         ("checkpoint", checkpoint or "–"),
         ("log", attempt.log_path or "–"),
     ]
-    return tuple((name, text[:LINE_LENGTH]) for name, text in listed)
+    return tuple((name, text[:LINE_LENGTH]) for name, text in listed if text != "–")
 
 
 def _time(at: datetime) -> str:

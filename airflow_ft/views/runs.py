@@ -139,8 +139,10 @@ def _followed(recovery: Recovery | None, incident: Incident, stored: StoredChain
     if stored.live is None:
         return recovery
     seen = follow(recovery, stored.live)
-    if seen.state == "pending" and stored.live_recovery == "recovered":
-        seen = seen.but(state="recovered", passed_step=stored.live.step, loss_after=stored.live.loss)
+    said = stored.live_recovery  # by the watch, which sees every line: its word counts
+    if said is not None and seen.state != said:
+        passed = stored.live.step if said == "recovered" else None
+        seen = seen.but(state=said, passed_step=passed, loss_after=stored.live.loss, text="")
     if seen is recovery or seen.state != "recovered":
         return seen
     return seen.but(passed_at=_passed_at(seen, stored.live))

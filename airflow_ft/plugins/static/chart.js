@@ -2,8 +2,8 @@
 
 import { Fragment, h, useId, useMemo, useRef, useState, useWidth } from "./host.js";
 import { CrowdChart, MOST_LANES } from "./crowd.js";
-import { Icon, Patterns, Shape } from "./signs.js";
-import { Places, quietStretch, scale, spanOf, stepTicks, timeUnit } from "./scale.js";
+import { Icon, Patterns, Shape, Words } from "./signs.js";
+import { lowestStep, Places, quietStretch, scale, spanOf, stepTicks, timeUnit } from "./scale.js";
 import { clock, day, duration, minute, number, steps, textWidth } from "./words.js";
 
 const BAR = 14;
@@ -74,8 +74,8 @@ function Lane({ run, index, row, x, id, width, right, follower, focused, setFocu
     "g",
     { className: "lane", role: "button", tabIndex: focused ? 0 : -1, "aria-label": laneWords(run), "data-lane": index, onKeyDown: key, onFocus: () => setFocused(index), onClick: () => open(run.id) },
     h("rect", { className: "hit", x: 0, y: row.y + 1, width, height: row.height - 2, fill: "transparent", rx: 4 }),
-    h("text", { x: row.left - 10, y: y + 11, fontSize: 12, fontWeight: 600, textAnchor: "end", fill: "var(--fg)" }, run.label),
-    how && h("text", { x: start - 8, y: y + 11, fontSize: 12, textAnchor: "end", fill: "var(--fg-muted)" }, how),
+    h(Words, { x: row.left - 10, y: y + 11, fontSize: 12, fontWeight: 600, textAnchor: "end", fill: "var(--fg)" }, run.label),
+    how && h(Words, { x: start - 8, y: y + 11, fontSize: 12, textAnchor: "end", fill: "var(--fg-muted)" }, how),
     run.phases.map((phase, n) => h(Bar, { key: n, phase, x, y, id, live: run.live && n === run.phases.length - 1 })),
     run.live && h("path", { d: `M${x(last)} ${y}l6 ${BAR / 2} -6 ${BAR / 2}z`, fill: "var(--train)" }),
     follower && h(PassedSign, { x: x(follower.at), y: y + BAR / 2 }),
@@ -86,9 +86,9 @@ function Lane({ run, index, row, x, id, width, right, follower, focused, setFocu
         h(Shape, { kind: fault.fault_class, x: end + 9, y: y + BAR / 2, r: 5.5 }),
         inside && h("rect", { x: end - textWidth(short, BOLD) - 10, y: y - 1, width: textWidth(short, BOLD) + 6, height: BAR + 2, fill: "var(--bg)", opacity: 0.92, rx: 2 }),
         h(
-          "text",
+          Words,
           { x: inside ? end - 7 : end + 19, y: y + 11, fontSize: 12, textAnchor: inside ? "end" : "start", fill: "var(--fg)" },
-          h("tspan", { fontWeight: 600 }, fault.fault_class),
+          h("tspan", { style: { fontWeight: 600 } }, fault.fault_class),
           short === label && h("tspan", { fill: "var(--fg-muted)" }, `  ${fault.short}`),
         ),
       ),
@@ -98,12 +98,12 @@ function Lane({ run, index, row, x, id, width, right, follower, focused, setFocu
 function Curve({ runs, x, y, bottom, left, right, view }) {
   const places = new Places();
   const shown = runs.filter((run) => run.points.length);
-  if (!shown.length) return h("text", { x: left + 8, y: bottom - 12, fontSize: 12, fill: "var(--fg-muted)" }, "no step seen yet");
+  if (!shown.length) return h(Words, { x: left + 8, y: bottom - 12, fontSize: 12, fill: "var(--fg-muted)" }, "no step seen yet");
   const signs = [];
   const labels = [];
   const say = (text, px, py, options, extra = {}) => {
     if (places.put(text, px, py, { ...options, left, right: right + 6 }))
-      labels.push(h("text", { key: labels.length, x: px, y: py, fontSize: 12, textAnchor: options.anchor ?? "start", ...extra }, text));
+      labels.push(h(Words, { key: labels.length, x: px, y: py, fontSize: 12, textAnchor: options.anchor ?? "start", ...extra }, text));
   };
   const last = shown[shown.length - 1];
   const [lastAt, lastStep] = last.points[last.points.length - 1];
@@ -120,8 +120,9 @@ function Curve({ runs, x, y, bottom, left, right, view }) {
       const end = x(run.passed.at);
       signs.push(h("line", { key: `${run.id}l`, x1: px, x2: end, y1: py, y2: py, stroke: "var(--fg)", strokeDasharray: "4 3" }), h(PassedSign, { key: `${run.id}p`, x: end, y: py }));
       places.take(end - 7, py - 7, 14, 14);
-      say(`passed ${number(run.passed.step)} at ${minute(run.passed.at)}`, end + 9, py + 16, { font: BOLD }, { fontWeight: 600, fill: "var(--ok)" });
-      if (run.passed.twice) say(`${number(run.passed.twice)} steps twice`, end + 9, py + 30, {}, { fill: "var(--fg-muted)" });
+      const below = py + 34 < bottom;
+      say(`passed ${number(run.passed.step)} at ${minute(run.passed.at)}`, end + 9, below ? py + 16 : py - 8, { font: BOLD }, { fontWeight: 600, fill: "var(--ok)" });
+      if (run.passed.twice) say(`${number(run.passed.twice)} ${run.passed.twice === 1 ? "step" : "steps"} twice`, end + 9, below ? py + 30 : py - 22, {}, { fill: "var(--fg-muted)" });
     }
     signs.push(h(Shape, { key: `${run.id}s`, kind: run.fault.fault_class, x: px, y: py, r: 5.5 }));
     say(`died at ${number(step)}`, px - 8, py - 9, { anchor: "end", font: BOLD }, { fontWeight: 600, fill: "var(--fg)" });
@@ -142,7 +143,7 @@ function Axis({ x, from, to, folds, left, right, top, bottom, live }) {
     const word = size >= 86400 ? day(at) : size < 60 ? clock(at) : minute(at);
     made.push(
       h("line", { key: `l${at}`, x1: px, x2: px, y1: top - 4, y2: bottom, stroke: "var(--border)" }),
-      h("text", { key: `t${at}`, x: px, y: bottom + 16, fontSize: 11, textAnchor: "middle", fill: "var(--fg-muted)" }, word),
+      h(Words, { key: `t${at}`, x: px, y: bottom + 16, fontSize: 11, textAnchor: "middle", fill: "var(--fg-muted)" }, word),
     );
   }
   return h(
@@ -150,7 +151,7 @@ function Axis({ x, from, to, folds, left, right, top, bottom, live }) {
     null,
     made,
     h("line", { x1: right, x2: right, y1: top - 4, y2: bottom, stroke: live ? "var(--fg-muted)" : "var(--border-strong)" }),
-    h("text", { x: right, y: bottom + 16, fontSize: 11, fontWeight: 600, textAnchor: "end", fill: "var(--fg)" }, `${edgeWord(live)} ${minute(to)}`),
+    h(Words, { x: right, y: bottom + 16, fontSize: 11, fontWeight: 600, textAnchor: "end", fill: "var(--fg)" }, `${edgeWord(live)} ${minute(to)}`),
   );
 }
 
@@ -167,14 +168,14 @@ function Lanes({ view, width, folds, open }) {
   const plain = width - (narrow ? 8 : 14);
   const rough = scale(from, to, left, plain, folds);
   const over = Math.max(0, ...runs.filter((run) => run.fault).map((run) => rough(run.phases[run.phases.length - 1]?.end ?? run.started) + 26 + textWidth(`${run.fault.fault_class}  ${run.fault.short}`, BOLD) - plain));
-  const right = narrow ? plain : plain - Math.min(240, over * 1.1);
+  const right = narrow ? plain : plain - Math.min(240, over * 1.1 + 4);
   const x = scale(from, to, left, right, folds);
   const laneEnd = TOP + runs.length * height;
   const curveTop = laneEnd + GAP;
   const bottom = curveTop + (narrow ? 110 : 120);
   const seen = runs.flatMap((run) => run.points.map(([, step]) => step));
   const highest = Math.max(1, ...seen);
-  const lowest = seen.length && Math.min(...seen) > 0.5 * highest ? Math.min(...seen) : 0;
+  const lowest = lowestStep(seen);
   const y = scale(lowest, highest + 0.06 * (highest - lowest), bottom, curveTop);
   const setFocused = (next, move) => {
     const bounded = Math.max(0, Math.min(runs.length - 1, next));
@@ -210,18 +211,18 @@ function Lanes({ view, width, folds, open }) {
           "g",
           { key: step },
           h("line", { x1: left, x2: right, y1: y(step), y2: y(step), stroke: "var(--border)" }),
-          h("text", { x: left - 6, y: y(step) + 4, fontSize: 11, textAnchor: "end", fill: "var(--fg-muted)" }, steps(step)),
+          h(Words, { x: left - 6, y: y(step) + 4, fontSize: 11, textAnchor: "end", fill: "var(--fg-muted)" }, steps(step)),
         ),
       ),
-      h("text", { x: 0, y: 10, fontSize: 11, fontWeight: 600, fill: "var(--fg-muted)" }, "attempt"),
-      h("text", { x: 0, y: curveTop - 4, fontSize: 11, fontWeight: 600, fill: "var(--fg-muted)" }, "step"),
+      h(Words, { x: 0, y: 10, fontSize: 11, fontWeight: 600, fill: "var(--fg-muted)" }, "attempt"),
+      h(Words, { x: 0, y: curveTop - 4, fontSize: 11, fontWeight: 600, fill: "var(--fg-muted)" }, "step"),
       h("line", { x1: 0, x2: right, y1: laneEnd + 4, y2: laneEnd + 4, stroke: "var(--border-strong)" }),
       view.segments.slice(1).map((segment) => h(SegmentLine, { key: segment.number, px: x(segment.at), bottom })),
       runs.map((run, index) =>
         h(Lane, { key: run.id, run, index, row: { y: TOP + index * height, height, left }, x, id, width, right, follower: runs[index - 1]?.passed, focused: index === Math.min(focused, runs.length - 1), setFocused, open }),
       ),
       h(Curve, { runs, x, y, bottom, left, right, view }),
-      folds.map(([a, b]) => h("text", { key: a, x: (x(a) + x(b)) / 2, y: bottom + 16, fontSize: 11, textAnchor: "middle", fill: "var(--fg-muted)" }, "⫽")),
+      folds.map(([a, b]) => h(Words, { key: a, x: (x(a) + x(b)) / 2, y: bottom + 16, fontSize: 11, textAnchor: "middle", fill: "var(--fg-muted)" }, "⫽")),
       tip && h("line", { x1: tip.px, x2: tip.px, y1: TOP - 4, y2: bottom, stroke: "var(--fg-muted)", strokeDasharray: "2 2" }),
     ),
     tip && h("div", { className: "tip", style: { left: Math.min(tip.px + 10, width - 250), top: tip.py + 14 } }, tip.text),
@@ -233,7 +234,7 @@ const SegmentLine = ({ px, bottom }) =>
     "g",
     null,
     h("line", { x1: px, x2: px, y1: 4, y2: bottom, stroke: "var(--fg)", strokeWidth: 1.5 }),
-    h("text", { x: px - 4, y: 10, fontSize: 11, textAnchor: "end", fill: "var(--fg)" }, "cleared by a person"),
+    h(Words, { x: px - 4, y: 10, fontSize: 11, textAnchor: "end", fill: "var(--fg)" }, "cleared by a person"),
   );
 
 function stepAt(run, at) {
@@ -274,7 +275,7 @@ export function Chart({ view, open }) {
       "div",
       { className: "sec" },
       h("h3", null, crowded ? "When, what and where" : "Attempts over time"),
-      h("span", { className: "sm muted grow" }, crowded ? "one mark per fault; a row per class and per node" : "phases above, steps below, one time axis (UTC)"),
+      h("span", { className: "sm muted grow hide-n" }, crowded ? "one mark per fault; a row per class and per node" : "phases above, steps below, one time axis (UTC)"),
       quiet.length > 0 && h("button", { type: "button", className: "btn", "aria-pressed": whole, onClick: () => setWhole(!whole) }, whole ? "Fold what is quiet" : `${duration(folded)} of quiet folded`),
     ),
     h("div", { ref: box }, width > 0 && view.runs.length > 0 && h(crowded ? CrowdChart : Lanes, { view, width, folds, open })),

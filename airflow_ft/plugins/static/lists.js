@@ -39,7 +39,7 @@ export function ChainRows({ rows, now, everywhere }) {
           "tr",
           { className: "r", key: JSON.stringify(row.task), "data-chain": taskName(row.task) },
           h("td", null, h(Badge, { state: row.state, small: true })),
-          h("td", null, h("a", { className: "b", href: everywhere ? ownPage(row.task) : taskPage(row.task) }, taskName(row.task)), everywhere && h(Fragment, null, h("span", { className: "muted" }, " in "), row.task.dag_id, h("div", { className: "sm muted" }, `${row.task.run_id} · ${moment(row.started)}`))),
+          h("td", { className: `who${everywhere ? " wide" : ""}` }, h("a", { className: "b", href: everywhere ? ownPage(row.task) : taskPage(row.task) }, taskName(row.task)), everywhere && h(Fragment, null, h("span", { className: "muted" }, " in "), row.task.dag_id, h("div", { className: "sm muted" }, `${row.task.run_id} · ${moment(row.started)}`))),
           h("td", null, row.headline),
           h("td", null, h(Strip, { row, now, live: LIVE.includes(row.state) })),
           h("td", { className: "nw" }, row.used[1] > 0 ? h(Fragment, null, h(Pips, { used: row.used }), `${row.used[0]}/${row.used[1]}`) : "off"),

@@ -69,6 +69,12 @@ export function stepTicks(from, to, count = 4) {
   return ticks;
 }
 
+/** Where the axis of steps begins: at 0, unless all steps are far above it. */
+export function lowestStep(seen) {
+  const [low, high] = [Math.min(...seen), Math.max(...seen)];
+  return seen.length > 1 && low > 0.5 * high && high > low ? low : 0;
+}
+
 /** Keeps the places that are taken; `put` says whether a label fits there, and takes the place. */
 export class Places {
   constructor() {

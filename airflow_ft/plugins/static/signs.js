@@ -110,3 +110,6 @@ export function Patterns({ id }) {
     );
   return h("defs", null, hatch("start", 45, "var(--bg)", "var(--train)", 2.2));
 }
+
+/** Text of an SVG. Its size is a style: the host's own rules for fonts are stronger than attributes. */
+export const Words = ({ fontSize = 12, fontWeight, children, ...rest }) => h("text", { ...rest, style: { fontSize, fontWeight } }, children);

@@ -66,7 +66,7 @@ const RULES = `
 .ft table.t{width:100%;border-collapse:collapse;font-size:13px;line-height:18px}
 .ft .t th{font-weight:600;font-size:12px;text-align:left;color:var(--fg-muted);padding:6px 8px;border-bottom:1px solid var(--border-strong);white-space:nowrap}
 .ft .t td{padding:7px 8px;border-bottom:1px solid var(--border);vertical-align:top;overflow-wrap:anywhere}.ft .t td:first-child,.ft .t th:first-child{padding-left:4px}
-.ft .t tr.r:hover td{background:var(--bg-subtle)}.ft .t tr.open td{background:var(--bg-subtle);border-bottom-color:transparent}.ft .t tr.det>td{background:var(--bg-subtle);padding:2px 12px 16px}
+.ft .t .who{min-width:90px}.ft .t .who.wide{min-width:210px}.ft .t tr.r:hover td{background:var(--bg-subtle)}.ft .t tr.open td{background:var(--bg-subtle);border-bottom-color:transparent}.ft .t tr.det>td{background:var(--bg-subtle);padding:2px 12px 16px}
 .ft .exp{display:inline-flex;gap:4px;align-items:center;font:inherit;font-weight:600;white-space:nowrap;padding:3px 4px;margin:-3px 0;min-height:24px;background:none;border:0;color:inherit;cursor:pointer}
 .ft .card{border:1px solid var(--border);border-radius:6px;padding:7px 10px;margin-top:8px;font-size:13px;line-height:18px;display:grid;gap:2px;overflow-wrap:anywhere}.ft .card.open{background:var(--bg-subtle)}
 .ft .card .top{display:flex;gap:6px 10px;flex-wrap:wrap;align-items:center}
@@ -79,7 +79,7 @@ const RULES = `
 .ft .role{font-size:11px;line-height:16px;font-weight:600;border-radius:3px;padding:0 5px;text-align:center;border:1px solid var(--border-strong)}.ft .role.root{background:var(--fg);color:var(--bg);border-color:var(--fg)}.ft .role.cascade{border-style:dashed}
 .ft .list li{padding:2px 0;font-size:13px;line-height:18px;overflow-wrap:anywhere}
 .ft .kv{display:grid;grid-template-columns:auto minmax(0,1fr);gap:1px 10px;font-size:13px;line-height:19px;overflow-wrap:anywhere}.ft .kv dt{color:var(--fg-muted)}
-.ft .mini{width:100%;border-collapse:collapse;font-size:13px;line-height:18px;background:var(--bg);border:1px solid var(--border)}.ft .mini th,.ft .mini td{padding:3px 8px;text-align:left;border-bottom:1px solid var(--border);vertical-align:top;overflow-wrap:anywhere}.ft .mini th{font-size:12px;color:var(--fg-muted);font-weight:600}
+.ft .mini{width:100%;border-collapse:collapse;font-size:13px;line-height:18px;background:var(--bg);border:1px solid var(--border)}.ft .mini th,.ft .mini td{padding:3px 8px;text-align:left;border-bottom:1px solid var(--border);vertical-align:top;overflow-wrap:break-word}.ft .mini td:last-child{overflow-wrap:anywhere;min-width:110px}.ft .mini th{font-size:12px;color:var(--fg-muted);font-weight:600}
 .ft .note{font-size:12px;line-height:17px;color:var(--fg-muted);border:1px dashed var(--border-strong);border-radius:4px;padding:5px 8px;margin-top:8px}
 .ft .links{display:flex;flex-wrap:wrap;gap:6px;align-items:center}
 .ft .empty{border:1px solid var(--border);border-radius:6px;padding:18px 20px;display:grid;gap:6px;max-width:640px;justify-items:start}.ft .empty h2{font-size:15px;font-weight:600}
@@ -89,7 +89,7 @@ const RULES = `
 @container (max-width:1000px){.ft .hide-m{display:none}}
 @container (max-width:780px){.ft .answers{grid-template-columns:repeat(2,minmax(0,1fr))}.ft .two{grid-template-columns:minmax(0,1fr)}.ft .stats{grid-template-columns:repeat(3,minmax(0,1fr))}}
 @container (max-width:720px){.ft .rows thead{display:none}.ft .rows,.ft .rows tbody{display:block}.ft .rows tr{display:flex;flex-wrap:wrap;gap:2px 12px;padding:8px 4px;border-bottom:1px solid var(--border)}.ft .rows td{border:0;padding:0;display:block;max-width:100%}.ft .rows td svg{max-width:100%}}
-@container (max-width:560px){.ft .head h2{font-size:17px;line-height:23px;flex-direction:column}.ft .answers{grid-template-columns:minmax(0,1fr)}.ft .ans{display:grid;grid-template-columns:74px minmax(0,1fr);gap:0 6px;padding:5px 8px 6px}.ft .stats{grid-template-columns:repeat(2,minmax(0,1fr))}.ft .todo{padding:6px 10px}}
+@container (max-width:560px){.ft .hide-n{display:none}.ft .head h2{font-size:17px;line-height:23px;flex-direction:column}.ft .answers{grid-template-columns:minmax(0,1fr)}.ft .ans{display:grid;grid-template-columns:74px minmax(0,1fr);gap:0 6px;padding:5px 8px 6px}.ft .stats{grid-template-columns:repeat(2,minmax(0,1fr))}.ft .todo{padding:6px 10px}}
 @media (prefers-reduced-motion:no-preference){.ft .pulse{animation:ft-pulse 2s infinite}@keyframes ft-pulse{50%{opacity:.45}}}
 `;
 

@@ -1,6 +1,6 @@
 #!/bin/sh
 # A training of shell: steps, checkpoints, and one way to fail. Cheap, so that many run at once beside a browser.
-#   steps.sh STEPS INTERVAL [crash|hang|oom|dns|bug|markup AT [TIMES]]
+#   steps.sh STEPS INTERVAL [crash|hang|oom|dns|bug|markup AT [TIMES]]: at step AT, the next time 10 steps later
 # SAVED is its checkpoint, FAULTS counts how often it has failed; both are of the chain, over all its attempts.
 steps=$1 interval=$2 how=${3:-} at=${4:-0} times=${5:-1}
 saved="$STORY/$FT_CHAIN_ID.ckpt" faults="$STORY/$FT_CHAIN_ID.faults"
@@ -18,7 +18,7 @@ failed=0
 while [ "$step" -lt "$steps" ]; do
     sleep "$interval"
     step=$((step + 1))
-    if [ -n "$how" ] && [ "$step" -eq "$at" ] && [ "$failed" -lt "$times" ] && [ "$FT_NODE_RANK" -eq 0 ]; then
+    if [ -n "$how" ] && [ "$step" -eq $((at + 10 * failed)) ] && [ "$failed" -lt "$times" ] && [ "$FT_NODE_RANK" -eq 0 ]; then
         echo x >> "$faults"
         case $how in
             hang) while :; do sleep 1; done ;;
