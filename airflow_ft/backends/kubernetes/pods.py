@@ -13,12 +13,17 @@ from typing import Any
 from airflow_ft.backends.kubernetes.building import AGENT, CONTAINER, PRINTS, ROLE
 from airflow_ft.backends.kubernetes.kinds import HELPS, TRAINS, Json, walk
 
-INDEX_LABELS = (
+# What a pod's place in its job is made of: a pod that replaces another has the same.
+PLACE_LABELS = (
+    "training.kubeflow.org/replica-type",
     "training.kubeflow.org/replica-index",
-    "jobset.sigs.k8s.io/job-global-index",
+    "jobset.sigs.k8s.io/replicatedjob-name",
+    "jobset.sigs.k8s.io/job-index",
     "batch.kubernetes.io/job-completion-index",
+    "volcano.sh/task-spec",
     "volcano.sh/task-index",
 )
+INDEX_LABELS = tuple(label for label in PLACE_LABELS if label.endswith("-index"))
 
 
 @dataclass(frozen=True)
@@ -197,7 +202,6 @@ def _disruption(status: Json) -> tuple[str, str] | None:
 
 def _slot(metadata: Json) -> str:
     labels = metadata.get("labels") or {}
-    role = labels.get("training.kubeflow.org/replica-type") or labels.get("jobset.sigs.k8s.io/replicatedjob-name") or ""
-    role = role or labels.get("volcano.sh/task-spec") or labels.get("ray.io/group") or ""
-    index = next((labels[label] for label in INDEX_LABELS if label in labels), None)
-    return f"{role}-{index}" if index is not None else str(metadata.get("name", ""))
+    if not any(label in labels for label in INDEX_LABELS):
+        return str(metadata.get("name", ""))
+    return "/".join(str(labels[label]) for label in PLACE_LABELS if label in labels)
