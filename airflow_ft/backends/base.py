@@ -23,20 +23,26 @@ from typing_extensions import Self
 
 from airflow_ft.core.chain import JobRef
 from airflow_ft.core.faults import Evidence, Trust
-from airflow_ft.core.records import Record, Settings
+from airflow_ft.core.records import Record
+from airflow_ft.core.settings import CheckedSettings
 from airflow_ft.core.vitals import RankVitals
 
 # --- what a user writes ------------------------------------------------------------------------------------------
 
 
-class TrainingJob(Settings):
-    """What the user wants trained: a spec for one backend. Immutable: attempts never change it."""
+class TrainingJob(CheckedSettings):
+    """What the user wants trained: a spec for one backend. Immutable: attempts never change it.
+
+    Raises ``SettingsError`` with everything that is wrong: field, what was given, what is allowed.
+    """
 
     backend: ClassVar[str]
 
     def rendered(self, render: Callable[[object], object]) -> Self:
         """Return a copy in which every string went through ``render`` (Airflow's templates)."""
-        return self.__class__.model_validate(_render_tree(self.model_dump(), render))
+        rendered = _render_tree(self.model_dump(), render)
+        assert isinstance(rendered, dict)
+        return self.__class__(**rendered)
 
     def nodes_needed(self) -> int:
         """How many nodes one attempt takes."""

@@ -11,10 +11,9 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, determine_kwargs, task_decorator_factory
-from pydantic import ValidationError
 
 from airflow_ft.backends.base import TrainingJob
-from airflow_ft.core.records import explain
+from airflow_ft.core.settings import SettingsError
 from airflow_ft.operators.retry_policy import FaultToleranceRetryPolicy
 from airflow_ft.operators.settings import RETRIES, TrainingSettingsError, refuse_retries
 from airflow_ft.operators.training import LOST_TRY_DELAY, FaultTolerantTrainingOperator
@@ -82,9 +81,9 @@ class TrainingDecoratedOperator(DecoratedOperator, FaultTolerantTrainingOperator
         if isinstance(answer, dict) and self.job_class is not None:
             try:
                 answer = self.job_class(**answer)
-            except ValidationError as error:
+            except SettingsError as error:
                 raise TrainingSettingsError(
-                    f"What {self._name()} returned is no {self.job_class.__name__}: {explain(error)}"
+                    f"What {self._name()} returned is no {self.job_class.__name__}: {error}"
                 ) from None
         if not isinstance(answer, TrainingJob):
             fields = f", or a dictionary of {self.job_class.__name__}'s fields" if self.job_class else ""

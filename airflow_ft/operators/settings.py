@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from airflow_ft.backends.base import TrainingJob
+from airflow_ft.core.annotations import MAX_RESTARTS
 from airflow_ft.core.policy import FaultTolerancePolicy
+from airflow_ft.core.progress import InvalidPatternError, compile_pattern
 from airflow_ft.core.settings import SettingsError
 
 # Airflow's own limit must never be the one that binds: it counts tries, and a lost worker consumes a try, never an
@@ -24,7 +27,7 @@ def refuse_retries(arguments: dict[str, Any]) -> None:
     if given != RETRIES:
         raise TrainingSettingsError(
             f"retries: {given!r} is not allowed here. Restarts are limited by the policy: give "
-            f"policy=FaultTolerancePolicy.full(max_restarts={given if isinstance(given, int) else 3})."
+            f"policy=FaultTolerancePolicy.full(max_restarts={_restarts(given)})."
         )
     if (
         arguments.get("retry_policy") is not None
@@ -94,3 +97,39 @@ def job_from(given: Any) -> TrainingJob:
     raise TrainingSettingsError(
         f"job: {given!r} is not allowed. Give a training job, for example LocalJob(command=[…])."
     )
+
+
+def refuse_arguments(
+    deferrable: object, attempt_timeout: object, progress_pattern: object, log_tail_lines: object, notify: object
+) -> None:
+    """Raise for the operator's own arguments that are wrong, all at once: else they would be found after hours."""
+    problems = []
+    if not isinstance(deferrable, bool):
+        problems.append(f"deferrable: {deferrable!r:.80} is not allowed. Give True or False.")
+    if attempt_timeout is not None and not (isinstance(attempt_timeout, timedelta) and attempt_timeout > timedelta(0)):
+        problems.append(f"attempt_timeout: {attempt_timeout!r:.80} is not allowed. Give a positive timedelta, or None.")
+    if not isinstance(log_tail_lines, int) or isinstance(log_tail_lines, bool) or log_tail_lines < 0:
+        problems.append(f"log_tail_lines: {log_tail_lines!r:.80} is not allowed. Give a number of lines; 0 is none.")
+    if not isinstance(notify, tuple) or not all(callable(one) for one in notify):
+        problems.append(f"notify: {notify!r:.80} is not allowed. Give a callable (any Airflow notifier), or a list.")
+    problems += _pattern_problems(progress_pattern)
+    if problems:
+        raise TrainingSettingsError("\n".join(problems))
+
+
+def _pattern_problems(pattern: object) -> list[str]:
+    if pattern is None:
+        return []
+    if not isinstance(pattern, str):
+        asked = "Give a regular expression (RE2) with a group named step: 'at (?P<step>[0-9]+)'."
+        return [f"progress_pattern: {pattern!r:.80} is not allowed. {asked}"]
+    try:
+        compile_pattern(pattern)
+    except InvalidPatternError as error:
+        return [str(error)]
+    return []
+
+
+def _restarts(retries: object) -> int:
+    """The budget that somebody who wrote so many retries wants."""
+    return min(MAX_RESTARTS, max(0, retries)) if isinstance(retries, int) and not isinstance(retries, bool) else 3

@@ -32,6 +32,7 @@ from airflow_ft.operators.settings import (
     dag_folder,
     job_from,
     policy_from,
+    refuse_arguments,
     refuse_retries,
 )
 from airflow_ft.triggers.training import ATTEMPT_KEY, INTERIM, TrainingTrigger
@@ -93,7 +94,8 @@ class FaultTolerantTrainingOperator(BaseOperator):
         self.try_timeout, self.execution_timeout = self.execution_timeout, None
         self.progress_pattern = progress_pattern
         self.log_tail_lines = log_tail_lines
-        self.notify = tuple(notify) if isinstance(notify, Sequence) else (notify,)
+        self.notify = tuple(notify) if isinstance(notify, (list, tuple)) else (notify,)
+        refuse_arguments(deferrable, attempt_timeout, progress_pattern, log_tail_lines, self.notify)
         self._killed = False
         self._stopper: threading.Thread | None = None
         self._try: TryInfo | None = None

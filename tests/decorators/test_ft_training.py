@@ -60,7 +60,7 @@ def test_with_the_class_given_the_fields_of_a_job_are_enough() -> None:
         (None, None, "train() returned None"),
         ({"command": "x"}, None, "It has to return a training job"),
         ({"command": "x", "nodez": 2}, LocalJob, "What train() returned is no LocalJob: nodez"),
-        ({"command": "x", "nodes": 0}, LocalJob, "nodes: Input should be greater than or equal to 1 (given: 0)"),
+        ({"command": "x", "nodes": 0}, LocalJob, "nodes: 0 is not allowed. Give a whole number from 1 to 250."),
     ],
 )
 def test_what_is_no_job_is_refused_with_what_was_returned(returned: Any, job: Any, said: str) -> None:

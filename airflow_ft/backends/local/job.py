@@ -18,10 +18,13 @@ from pydantic import Field, field_validator
 
 from airflow_ft.backends import environment
 from airflow_ft.backends.base import TrainingJob
+from airflow_ft.core.settings import setting
 
 # Less than this and the agent's own files may not fit; a gut feeling.
 MIN_FREE_BYTES = 64 * 1024 * 1024
 MAX_POOL_NODES = 250  # far more than one machine can run; pool.address has room for them
+_NODES = f"Give a whole number from 1 to {MAX_POOL_NODES}."
+_FOLDER = "Give the path of a folder."
 
 # The supervisor's own settings, and what describes *its* place in somebody's job: not the command's business.
 _DROPPED_PREFIXES = ("AIRFLOW_", "_AIRFLOW_", "FT_", "PET_", "SLURM_", "TORCHELASTIC_")
@@ -57,13 +60,26 @@ class LocalJob(TrainingJob):
     backend: ClassVar[str] = "local"
 
     command: tuple[str, ...] | str
-    nodes: int = Field(default=1, ge=1, le=MAX_POOL_NODES)
-    env: dict[str, str] = Field(default_factory=dict)
-    workdir: str | None = None
-    pool: str = Field(default="default", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")
-    pool_nodes: int = Field(default=4, ge=1, le=MAX_POOL_NODES)
-    root: str | None = None
-    checkpoints: str | None = None
+    nodes: int = setting(1, allowed=_NODES, ge=1, le=MAX_POOL_NODES)
+    env: dict[str, str] = Field(
+        default_factory=dict, json_schema_extra={"allowed": "Give a dictionary of names and texts."}
+    )
+    workdir: str | None = setting(None, allowed=_FOLDER)
+    pool: str = setting(
+        "default", allowed="Give 1 to 64 letters, digits, dots, _ and -.", pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"
+    )
+    pool_nodes: int = setting(4, allowed=_NODES, ge=1, le=MAX_POOL_NODES)
+    root: str | None = setting(None, allowed=_FOLDER)
+    checkpoints: str | None = setting(None, allowed=_FOLDER)
+
+    @field_validator("command", mode="before")
+    @classmethod
+    def _command_is_words(cls, command: object) -> object:
+        words = command if isinstance(command, (list, tuple)) else [command]
+        if not all(isinstance(word, str) for word in words) or not "".join(map(str, words)).strip():
+            asked = "Give a list of a program and its arguments, or a string."
+            raise ValueError(f"{command!r:.200} is not allowed. {asked}")
+        return command
 
     @field_validator("env")
     @classmethod
@@ -114,13 +130,16 @@ def problems(job: LocalJob) -> list[str]:
     workdir = job.folder()
     if "\0" not in workdir and not os.path.isdir(workdir):
         found.append(f"workdir: {workdir!r} is not allowed. An existing folder is. Create it, or name another one.")
-    return found + _command_problems(job, workdir) + _root_problems(resolve_root(job.root))
+    found += _command_problems(job, workdir)
+    if job.checkpoints:
+        found += _unwritable("checkpoints", os.path.abspath(os.path.expanduser(job.checkpoints)))
+    return found + _root_problems(resolve_root(job.root))
 
 
 def _nul_problems(job: LocalJob) -> list[str]:
     texts = {"command": " ".join(job.command) if not isinstance(job.command, str) else job.command}
     texts.update({f"env: the value of {name}": value for name, value in job.env.items()})
-    texts.update({"workdir": job.workdir or "", "root": job.root or ""})
+    texts.update({"workdir": job.workdir or "", "root": job.root or "", "checkpoints": job.checkpoints or ""})
     return [
         f"{field}: a NUL character is not allowed. Any other one is. Remove it."
         for field, text in texts.items()
@@ -144,7 +163,7 @@ def _command_problems(job: LocalJob, workdir: str) -> list[str]:
             "that is installed, or its whole path."
         ]
     script = _script(argv)
-    if script and not os.path.isfile(os.path.join(workdir, script)):
+    if script and os.path.isdir(workdir) and not os.path.isfile(os.path.join(workdir, script)):
         return [
             f"command: the script {script!r:.200} is not allowed: it does not exist in {workdir!r}. Give a path that "
             "exists, or set workdir."
@@ -175,16 +194,10 @@ def _script(argv: tuple[str, ...]) -> str | None:
 
 
 def _root_problems(root: str) -> list[str]:
-    if "\0" in root:
-        return []  # told already
-    base = root
-    while not os.path.exists(base):
-        base = os.path.dirname(base)
-    if not os.path.isdir(base) or not os.access(base, os.W_OK | os.X_OK):
-        return [
-            f"root: {root!r} is not allowed: {base!r} can't be written. Give a folder that can, or change its owner."
-        ]
-    disk = os.statvfs(base)
+    unwritable = _unwritable("root", root)
+    if unwritable or "\0" in root:
+        return unwritable
+    disk = os.statvfs(_existing(root))
     free = disk.f_bavail * disk.f_frsize
     if free < MIN_FREE_BYTES:
         return [
@@ -192,3 +205,32 @@ def _root_problems(root: str) -> list[str]:
             "needed. Make room, or give another folder."
         ]
     return []
+
+
+def _unwritable(field: str, folder: str) -> list[str]:
+    if "\0" in folder:
+        return []  # told already
+    base = _existing(folder)
+    if os.path.isdir(base) and os.access(base, os.W_OK | os.X_OK) and not _takes_no_folders(base, folder):
+        return []
+    return [
+        f"{field}: {folder!r} is not allowed: {base!r} can't be written. Give a folder that can, or change its owner."
+    ]
+
+
+def _existing(folder: str) -> str:
+    """The part of a path that exists."""
+    while not os.path.exists(folder):
+        folder = os.path.dirname(folder)
+    return folder
+
+
+def _takes_no_folders(base: str, folder: str) -> bool:
+    """Where only trying tells (root may write anywhere but into /proc): what is missing is created."""
+    if base == folder:
+        return False
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError:
+        return True
+    return False
