@@ -290,10 +290,15 @@ def _is_specific(signature: Signature) -> bool:
 
 
 def _best_root(roots: Sequence[Finding]) -> Finding | None:
-    """The user's rule, then the earliest specific line, then the earliest of all."""
+    """The user's rule, then the earliest specific line that is no warning, then the earliest of all."""
     return min(
         roots,
-        key=lambda finding: (not finding.signature.user, not _is_specific(finding.signature), finding.line),
+        key=lambda finding: (
+            not finding.signature.user,
+            not _is_specific(finding.signature),
+            finding.is_warning and finding.trust is not Trust.PLATFORM,
+            finding.line,
+        ),
         default=None,
     )
 
@@ -316,7 +321,11 @@ def _lines_alone(facts: Facts, reading: Reading) -> Diagnosis | None:
     best = max(
         causes or lines, key=lambda f: (f.signature.confidence, f.signature.fault_class is not FaultClass.UNKNOWN)
     )
-    return diagnoses.from_line(facts, reading, best, None)
+    told = diagnoses.from_line(facts, reading, best, None)
+    done = any(f.signature.id.endswith(".finished") and f.line < best.line for f in reading.findings)
+    if done and best.signature.id.endswith(".native_abort"):  # a crash of the clean-up
+        return told.but(fault_class=FaultClass.UNKNOWN, second_class=best.signature.fault_class)
+    return told
 
 
 def _waited_before(reading: Reading, root: Finding) -> Finding | None:

@@ -50,6 +50,11 @@ class Finding:
     trust: Trust = Trust.JOB
     captured: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def is_warning(self) -> bool:
+        """Whether its program says that it goes on: a warning, a note, something that it tries again."""
+        return _GOES_ON.search(self.text) is not None
+
 
 @dataclass(frozen=True)
 class Words:
@@ -142,6 +147,10 @@ def _named(who: Who, names: Mapping[tuple[str | None, int | None], int]) -> Who:
 
 # --- one log -----------------------------------------------------------------------------------------------------
 
+_GOES_ON = re.compile(  # NCCL calls its errors warnings
+    r"(?i:\bretry(?:ing)?\b|will be retried|trying again|falling back|\bretries left)"
+    r"|(?<!NCCL )(?<!:\d )\bWARN(?:ING)?\b|\bWarning: |\[W\d|\[W |\b(?:INFO|DEBUG)\b|^[WI]\d{4} "
+)
 _STARTED = re.compile(r'ft-agent [\w-]+ \{.*"event": ?"start"')
 _OURS = re.compile(
     r"ft-agent [\w-]+ \{|ft-agent: |^\s*(?:- )?(?:id|pattern|says|advice|match|no_match|reference|xids): |"
@@ -151,6 +160,9 @@ _RANK_FILE = re.compile(r"/rank(\d+)\.(?:stderr|stdout)$")
 _NOISE = re.compile(r"^[\s*=~^_-]*$|^\s+File \"|^frame #|^\s*\^|\*{8}|Setting OMP_NUM_THREADS")
 _DIGIT = re.compile(r"\d")
 _EXCEPTION = re.compile(r"^[\w.]+(?:: |:?$)")
+_NCCL_INFO = re.compile(r"(?:NCCL|RCCL) (?:INFO|TRACE|VERSION) ")
+_SUMMARY = re.compile(r"^\s+traceback\s*: Traceback \(most recent call last\)")
+_SUMMARY_END = re.compile(r"^\S|^\s*(?:\[\d+\]:|=+$|-+$)")
 _NODE = re.compile(r"^\s*Node:\s+(?P<node>[\w.-]+)")
 _NAME = re.compile(r"^Name:\s+(?P<node>[\w.-]+)")
 _KUBELET = re.compile(r"\bkubelet, (?P<node>[\w.-]+)")
@@ -172,6 +184,7 @@ class _LogReading:
         self.ranks: dict[Who, None] = {}
         self._in_traceback: set[Who] = set()
         self._seen: Counter[tuple[str, Who]] = Counter()
+        self._summary: Who | None = None  # whose copied traceback is being read
         self._node = _described_node(self.lines) if log.trust is Trust.PLATFORM else None
 
     def read(self) -> None:
@@ -193,12 +206,27 @@ class _LogReading:
             launcher.read(line, number)
             if who.is_known:
                 self.ranks[who] = None
-            if index > alive:
+            if index > alive and not self._read_summary(line, number, launcher.told):
                 self._match(text, number, who)
             if not _NOISE.search(text):
                 self.words = [*self.words[1 - LAST_WORDS :], Words(self.log.source, number, text[:300], who)]
         stale = self.lines[alive][0] if alive >= 0 else 0
         self.deaths = [death for death in launcher.ends() if death.line > stale]
+
+    def _read_summary(self, line: str, number: int, who: Who | None) -> bool:
+        """Take the traceback that a launcher copies into its summary, indented, from the rank's error file."""
+        if _SUMMARY.match(line):
+            self._summary = who
+            return True
+        if self._summary is None:
+            return False
+        text = line.strip()
+        if _SUMMARY_END.match(line):
+            self._summary = None
+        elif _EXCEPTION.match(text):
+            self._in_traceback.add(self._summary)
+            self._match(text, number, self._summary)
+        return True
 
     def _last_proof_of_life(self, begin: int) -> int:
         """Return the index before which findings are stale: training went on for some steps after them."""
@@ -235,6 +263,8 @@ class _LogReading:
         if inside and text[:1] in (" ", "\t"):
             return  # a line of source code, not of output
         signature = self.rules.match(text)
+        if signature is not None and signature.role is Role.ROOT and _NCCL_INFO.match(text):
+            return  # what NCCL tries and does without is no error
         if inside:
             self._in_traceback.discard(who)
             if signature is None and _EXCEPTION.match(text):

@@ -70,6 +70,7 @@ class Launcher:
         self._at: datetime | None = None
         self._first = False
         self._rank: tuple[int, int] | None = None
+        self.told: Who | None = None  # whose end was told last
 
     def read(self, line: str, number: int) -> None:
         """Take the next line."""
@@ -80,7 +81,7 @@ class Launcher:
         elif (found := _RANK.search(line)) is not None:
             self._rank = int(found[1]), int(found[2])
         elif (found := _EXIT.search(line)) is not None and self._rank is not None:
-            who = Who(self._log.node, *self._rank)
+            who = self.told = Who(self._log.node, *self._rank)
             self._add(who, int(found[1]), line, number, pid=int(found[2]), first=self._first, at=self._at)
             self._rank = self._at = None
         elif (found := _TIME.match(line)) is not None:

@@ -73,6 +73,10 @@ _LABEL = re.compile(
 )
 
 
+_LAUNCHERS = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|pyxis)(?:-[\w-]+)?: ")
+_NUMBERED = re.compile(r" *\d{1,5}: ")
+
+
 class PrefixReader:
     """Take the prefixes off the lines of one log.
 
@@ -142,7 +146,10 @@ def _one_round(
 
 
 def _is_labelled(sample: list[str]) -> bool:
-    """Whether most lines of a log carry a label, and the labels are few."""
-    lines = [line for line in sample if line.strip()]
+    """Whether most lines of a log carry a label, and the labels are few. srun's own lines never carry its labels."""
+    written = [line for line in sample if line.strip()]
+    lines = [line for line in written if not _LAUNCHERS.match(line)]
     labels = Counter(found[0] for line in lines if (found := _LABEL.match(line)) is not None)
+    if len(lines) < len(written) and lines and all(_NUMBERED.match(line) for line in lines):
+        return True
     return sum(labels.values()) * 10 >= 7 * len(lines) > 0 and len(lines) >= 3 and len(labels) * 2 <= len(lines)
