@@ -24,7 +24,7 @@ from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.policy_record import write_policy
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.operators.desk import CLEARED, DELETED, TaskStateStore, WorkerDesk, task_state
-from airflow_ft.operators.links import RetryChainLink, TrainingLogLink
+from airflow_ft.operators.links import RetryChainLink, TrainingJobLink, TrainingLogLink
 from airflow_ft.operators.retry_policy import FaultToleranceRetryPolicy
 from airflow_ft.operators.settings import (
     RETRIES,
@@ -67,7 +67,7 @@ class FaultTolerantTrainingOperator(BaseOperator):
     template_fields: Sequence[str] = ("job",)
     template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json"}
     ui_color = "#e8f4ea"
-    operator_extra_links = (TrainingLogLink(), RetryChainLink())
+    operator_extra_links = (RetryChainLink(), TrainingJobLink(), TrainingLogLink())
 
     def __init__(
         self,
