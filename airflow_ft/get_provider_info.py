@@ -39,7 +39,9 @@ def get_provider_info() -> dict[str, Any]:
         "task-decorators": [
             {"name": "ft_training", "class-name": "airflow_ft.decorators.training.ft_training_task"},
         ],
-        "extra-links": ["airflow_ft.operators.links.TrainingLogLink", "airflow_ft.operators.links.RetryChainLink"],
+        "extra-links": [
+            f"airflow_ft.operators.links.{name}Link" for name in ("RetryChain", "TrainingJob", "TrainingLog")
+        ],
         "cli": ["airflow_ft.cli.definition.get_cli_commands"],
         "config": {
             "fault_tolerance": {

@@ -91,6 +91,12 @@ def get_cli_commands() -> list[CLICommand]:
                     args=(JSON,),
                 ),
                 ActionCommand(
+                    name="feedback",
+                    help="Print what people said of diagnoses, for scoring the classifier",
+                    func=lazy_load_command("airflow_ft.cli.feedback.show_feedback"),
+                    args=(JSON,),
+                ),
+                ActionCommand(
                     name="reap",
                     help="Stop jobs whose task has ended: cancels that are owed, and orphans",
                     func=lazy_load_command("airflow_ft.cli.reap.reap"),

@@ -14,13 +14,16 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(300)]
 
 
 def test_the_links_of_a_task_lead_to_its_chain_and_its_log_as_plain_text(airflow: Harness) -> None:
-    """They show what happened, and only to whom may see the task."""
+    """They show what happened, and only to whom may see the task; the chain's own page asks the API for it."""
     run = airflow.start("one_node", "--crash-at 3 --say '<script>alert(1)</script>'", name="seen")
     airflow.wait_ended([run])
     check(airflow, run, in_place=1)
     path = "dags/{}/dagRuns/{}/taskInstances/{}/links".format(*run.key)
     links = airflow.client.request("GET", path)["extra_links"]
-    assert links.keys() == {"Training log", "Retry chain"}
+    assert links.keys() == {"Training log", "Training job", "Retry chain"}
+    own = links["Retry chain"]
+    assert own.startswith(f"{airflow.stack.url}/plugin/fault-tolerance?dag_id=one_node&run_id=")
+    links["Retry chain"] = own.replace("/plugin/fault-tolerance?dag_id=one_node&", "/fault-tolerance/chain/one_node?")
     for url in links.values():
         page = airflow.page(url)
         assert page.status_code == 200

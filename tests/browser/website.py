@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 from pathlib import Path
 from typing import Any
 
@@ -94,6 +95,17 @@ class Website:
             return view if view["state"] == state and len(view["runs"]) >= runs else None
 
         return self.client.wait(reached, f"{key} to be {state}", PATIENCE)  # type: ignore[no-any-return]
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run ``airflow …`` in the stack's own environment."""
+        return subprocess.run(
+            [self.stack.python, "-m", "airflow", *arguments],
+            env=self.stack.environment("cli"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
 
     def token(self, user: str) -> str:
         """A token of a user."""

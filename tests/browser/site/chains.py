@@ -62,7 +62,8 @@ chain("lost_node", "4000 0.5", nodes=2)
 chain("hang", "60 0.2 hang 12")
 chain("budget", "60 0.2 dns 7 9", max_restarts=1)
 chain("oom", "60 0.2 oom 4")
-chain("cleared", "40 0.2 bug 9")
+chain("cleared", "400 0.2 bug 9")
 chain("markup", "60 0.2 markup 3")
-chain("waiting", "5 0.2")
+chain("marked", "4000 0.5")  # a person marks it as failed
+chain("long", "5 0.2")  # its records are replaced by those of 128 attempts
 mapped("sweep", ["20 0.2", "60 0.2 crash 6", "60 0.2 oom 5", "30 0.2 dns 6"])
