@@ -1,0 +1,75 @@
+"""The example DAGs do what they show: each is run by ``airflow dags test``, with real training."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from demo.stack import AirflowStack
+
+pytestmark = [pytest.mark.airflow, pytest.mark.torch]
+EXAMPLES = Path(__file__).parents[2] / "dags"
+
+
+class Examples:
+    """The examples in an Airflow of their own. Nothing of it runs between two commands."""
+
+    def __init__(self, folder: Path, template: Path) -> None:
+        self.folder = folder
+        self.stack = AirflowStack(folder / "home", EXAMPLES, extra_env={"AIRFLOW_FT_LOCAL_ROOT": str(folder / "root")})
+        self.stack.prepare(template=template)
+
+    def run(self, dag_id: str, **conf: Any) -> None:
+        """Run a DAG to its end. Fails with what was printed if it fails."""
+        done = subprocess.run(
+            [self.stack.python, "-m", "airflow", "dags", "test", dag_id, "--conf", json.dumps(conf)],
+            env=self.stack.environment("cli"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=280,
+        )
+        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
+
+    def ask(self, question: str) -> list[tuple[Any, ...]]:
+        """Ask the database."""
+        with closing(sqlite3.connect(self.stack.home / "airflow.db")) as database:
+            return database.execute(question).fetchall()
+
+    def results(self, task_id: str) -> list[Any]:
+        """Return what a task's instances returned, in the order of their map indexes."""
+        rows = self.ask(
+            f"select value from xcom where task_id = '{task_id}' and key = 'return_value' order by map_index"
+        )
+        return [json.loads(value) if isinstance(value, str) else value for (value,) in rows]
+
+
+@pytest.fixture(scope="module")
+def examples(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Examples:
+    return Examples(tmp_path_factory.mktemp("examples"), request.config.cache.mkdir("airflow-template"))
+
+
+@pytest.mark.row("S1")
+def test_a_sweep_trains_every_seed_and_names_the_best(examples: Examples) -> None:
+    examples.run("sweep", seeds=[1, 2], steps=6, out=str(examples.folder / "sweep"))
+    trained, (best,) = examples.results("train"), examples.results("best")
+    assert [result["step"] for result in trained] == [6, 6]
+    assert len({result["chain_id"] for result in trained}) == 2
+    assert best["loss"] == min(result["loss"] for result in trained)
+
+
+@pytest.mark.row("S1")
+def test_next_week_goes_on_from_the_checkpoint_that_was_announced(examples: Examples) -> None:
+    out = str(examples.folder / "weekly")
+    for _week in (1, 2):
+        examples.run("weekly_pretraining", steps_a_week=5, out=out)
+    announced = [json.loads(extra) for (extra,) in examples.ask("select extra from asset_event order by id")]
+    assert [checkpoint["step"] for checkpoint in announced] == [5, 10]
+    logs = (examples.folder / "root" / "jobs").glob("pretrain-*/nodes/*/output.log")
+    assert sum("starting at step 5" in log.read_text() for log in logs) == 1
