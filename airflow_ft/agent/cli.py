@@ -21,6 +21,10 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     cut = words.index("--") if "--" in words else len(words)
     options, unknown = _parser().parse_known_args(words[:cut])
+    if options.verb == "preflight":
+        from . import preflight
+
+        return preflight.main_of_command(options.config, os.path.abspath(options.dir) if options.dir else None)
     if options.verb == "run":
         return _run(options, words[cut + 1 :], unknown)
     if unknown or words[cut:]:
@@ -59,6 +63,7 @@ def _run(options: argparse.Namespace, words: list[str], unknown: list[str]) -> i
         once=options.once,
         unless_exists=os.path.abspath(options.unless_exists) if options.unless_exists else None,
         last_words=options.last_words,
+        vitals_seconds=options.vitals,
     )
     return supervisor.run(wanted, caller)
 
@@ -121,6 +126,9 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument("--nonce", default="-", help="word that marks the agent's lines on stderr")
     run.add_argument("--unless-exists", help="start nothing (exit 76) once this path exists")
     run.add_argument("--last-words", help="file that gets the report at the end (a container's termination message)")
+    run.add_argument(
+        "--vitals", type=float, default=15.0, help="seconds between two lines on what ranks do; 0: none (15)"
+    )
     run.add_argument("--once", action="store_true", help="start nothing (exit 75) if this incarnation began before")
     run.add_argument("--detach", action="store_true", help="become a daemon; return when it holds its lock")
     run.add_argument("--output", help="file for stdout and stderr of the daemon (DIR/output.log)")
@@ -138,4 +146,7 @@ def _parser() -> argparse.ArgumentParser:
     stacks.add_argument("--no-signal", action="store_true", help="py-spy or nothing: for a run that isn't to be killed")
     show = verbs.add_parser("show", allow_abbrev=False, help="print the agent's state and the orders it was given")
     show.add_argument("--dir", required=True)
+    preflight = verbs.add_parser("preflight", allow_abbrev=False, help="look at this node before training")
+    preflight.add_argument("--dir", help="folder for preflight.json")
+    preflight.add_argument("--config", default="{}", help="JSON, or @file; see preflight.py")
     return parser

@@ -1,0 +1,183 @@
+"""Preflight: looks at this node before training proper, says each item in a line, and leaves ``preflight.json``.
+
+A short-lived process of its own (``agent.pyz preflight``), started by the supervisor (``gate``), by a probe job, or by
+hand. It may crash or hang: whoever started it has a time limit. What it is given is one JSON object:
+
+===============  ==================================================================================================
+``set``          ``quick``, ``standard`` or ``deep``
+``skip``         items that are left out
+``needs``        item -> threshold (a number in the item's own unit)
+``commands``     item -> argument list of an own check; code 0 is ok, its last line is the value
+``peers, rank``  the nodes of the job as [name, host, port], and which one this is: for what nodes do together
+``seconds``      the time limit for all of it
+others           ``checkpoints``, ``hosts``, ``root``, ``shm``, ``cache``, ``sys``, ``proc``, ``kmsg``: see ``Place``
+===============  ==================================================================================================
+
+Exit code: 0, or ``EXIT_FAILED`` when an item failed. An item that raises or takes too long is ``skipped``
+and says why.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import time
+from typing import Any, Callable
+
+from . import preflight_gpu as gpu
+from . import preflight_host as host
+from . import preflight_speed as speed
+from . import preflight_verdict as verdict
+from .preflight_comm import Check, Peer
+from .preflight_host import Place
+from .preflight_result import FAILED, Result, failed, ok, skipped
+
+EXIT_FAILED = 78  # EX_CONFIG: nobody's training program uses it
+ITEM_SECONDS = 8.0
+SECONDS = 30.0  # all of it: the goal for the standard set
+
+Item = Callable[[Place], Result]
+ITEMS: dict[str, tuple[str, Item]] = {
+    "dns": ("quick", host.dns),
+    "disk-size root": ("quick", lambda place: host.disk_size(place, "root")),
+    "disk-size shm": ("quick", lambda place: host.disk_size(place, "shm")),
+    "disk-size cache": ("quick", lambda place: host.disk_size(place, "cache")),
+    "disk-free root": ("quick", host.disk_free),
+    "ulimit": ("quick", host.ulimit),
+    "gpu-check": ("quick", gpu.gpu_check),
+    "memory-free": ("quick", host.memory_free),
+    "checkpoint": ("quick", host.checkpoint),
+    "gpu-health": ("standard", gpu.nvml_health),
+    "xid": ("standard", host.xid),
+    "infiniband": ("standard", host.infiniband),
+    "nfs": ("standard", host.nfs),
+    "shm-leftovers": ("standard", host.shm_leftovers),
+    "leftover-processes": ("standard", host.leftover_processes),
+    "cpu-limits": ("standard", host.cpu_limits),
+}
+SETS = ("quick", "standard", "deep")
+_PLACE = ("node", "root", "shm", "cache", "checkpoints", "host_files", "sys", "proc", "kmsg")
+
+
+def main(config: dict[str, Any], directory: str | None = None, say: Callable[[str], None] = print) -> int:
+    """Run a set; returns the exit code."""
+    began = time.monotonic()
+    results = run(config, say)
+    bad = [result for result in results if result.status == FAILED]
+    record = {
+        "version": 1,
+        "node": config.get("node", ""),
+        "ok": not bad,
+        "seconds": round(time.monotonic() - began, 2),
+        "at": time.time(),
+        "items": [list(result) for result in results],
+    }
+    if directory:
+        from .state import write_atomic
+
+        try:
+            write_atomic(os.path.join(directory, "preflight.json"), record)
+        except OSError as error:
+            say("ft-agent: preflight.json can't be written: %s" % error)
+    return EXIT_FAILED if bad else 0
+
+
+def run(config: dict[str, Any], say: Callable[[str], None]) -> list[Result]:
+    """Run a set; says each line as soon as it is known."""
+    deadline = time.monotonic() + float(config.get("seconds", SECONDS))
+    level = SETS.index(str(config.get("set", "standard")))
+    place = _place(config)
+    left_out = set(config.get("skip", ()))
+    results = []
+    for name, (least, look) in ITEMS.items():
+        if SETS.index(least) <= level and name not in left_out:
+            results.append(_limited(name, lambda look=look: look(place), deadline))  # type: ignore[misc]
+            say(results[-1].line())
+    for name, command in dict(config.get("commands", {})).items():
+        results.append(_limited(name, lambda command=command: _own(command), deadline))  # type: ignore[misc]
+        say(results[-1].line())
+    if level >= SETS.index("standard") and len(config.get("peers", ())) > 1:
+        for result in _with_the_others(config, level, deadline):
+            if result.item not in left_out:
+                results.append(result)
+                say(result.line())
+    return results
+
+
+def _place(config: dict[str, Any]) -> Place:
+    given = {name: str(config[name]) for name in _PLACE if config.get(name)}
+    needs = {str(item): float(value) for item, value in dict(config.get("needs", {})).items()}
+    hosts = tuple(str(name) for name in config.get("hosts", ()))
+    return Place(needs=needs, hosts=hosts, marker=os.environ.get("FT_JOB", ""), **given)
+
+
+def _limited(name: str, look: Callable[[], Result], deadline: float) -> Result:
+    """One item in a thread, which is left behind if it hangs: the process ends soon anyway."""
+    found: list[Result] = []
+
+    def work() -> None:
+        try:
+            found.append(look())
+        except Exception as error:  # an item that can't work here is no reason not to train
+            found.append(skipped("can't be looked at: %s: %s" % (type(error).__name__, error)))
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    limit = max(0.1, min(ITEM_SECONDS, deadline - time.monotonic()))
+    thread.join(limit)
+    result = found[0] if found else skipped("no answer within %.0f s" % limit)
+    return result._replace(item=name)
+
+
+def _own(command: Any) -> Result:
+    words = [str(word) for word in command]
+    limit = ITEM_SECONDS - 0.5
+    try:
+        done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=limit, check=False)
+    except subprocess.TimeoutExpired:
+        return skipped("%s: no answer within %.1f s" % (words[0], limit))
+    text = (done.stdout or done.stderr).decode("utf-8", "replace").strip().splitlines()
+    value = text[-1][:200] if text else "code %d" % done.returncode
+    if done.returncode == 0:
+        return ok(value, "code 0")
+    return failed(value, "code 0, not %d" % done.returncode, "Your own check %s failed here." % words[0])
+
+
+def _with_the_others(config: dict[str, Any], level: int, deadline: float) -> list[Result]:
+    peers = [Peer(str(name), str(address), int(port)) for name, address, port in config["peers"]]
+    rank = int(config["rank"])
+    facts = {"cpu_speed": speed.measured(config.get("turns"))}
+    try:
+        check = Check(peers, rank, facts, deadline - 1.0)
+    except OSError as error:
+        return [skipped("%s:%d: %s" % (peers[rank].host, peers[rank].port, error))._replace(item="comm")]
+    size = (64 if level >= SETS.index("deep") else 8) << 20
+    known = check.run(size)
+    time.sleep(min(0.5, max(0.0, deadline - time.monotonic())))  # the others may still ask for what is known here
+    check.close()
+    return verdict.judge(known, [peer.name for peer in peers], peers[rank].name)
+
+
+def main_of_command(text: str, directory: str | None) -> int:
+    """``agent.pyz preflight``: the configuration as JSON, or ``@file``."""
+    try:
+        if text.startswith("@"):
+            with open(text[1:]) as file:
+                text = file.read()
+        config = json.loads(text)
+        if not isinstance(config, dict) or config.get("set", "standard") not in SETS:
+            raise ValueError("give an object; set is one of %s" % ", ".join(SETS))
+    except (OSError, ValueError) as error:
+        sys.stderr.write("ft-agent: preflight: %s\n" % error)
+        return 2
+
+    def say(line: str) -> None:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+
+    code = main(config, directory, say)
+    sys.stdout.flush()
+    os._exit(code)  # threads that hang are left behind
