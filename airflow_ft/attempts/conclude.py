@@ -15,6 +15,7 @@ from datetime import datetime
 from airflow_ft.attempts.crash_points import reach
 from airflow_ft.attempts.deadlines import ACT_SECONDS, CANCEL_MARGIN_SECONDS, STACKS_SECONDS, limited
 from airflow_ft.attempts.ports import Desk, WatchOrder
+from airflow_ft.attempts.run_facts import facts_of, with_what_was_missing
 from airflow_ft.attempts.sight import Sight
 from airflow_ft.backends.base import (
     Backend,
@@ -32,7 +33,6 @@ from airflow_ft.core.classify import classify
 from airflow_ft.core.decide import decide, past_fault
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.explain import inputs_of
-from airflow_ft.core.facts import Facts
 from airflow_ft.core.faults import Diagnosis, FaultClass, Retry
 from airflow_ft.core.hang import HangVerdict
 from airflow_ft.core.policy import FaultTolerancePolicy
@@ -42,9 +42,9 @@ from airflow_ft.core.rules import RuleSet
 from airflow_ft.core.sanitise import sanitise
 from airflow_ft.core.situation import Situation
 from airflow_ft.core.slimming import slimmed
-from airflow_ft.core.story import fault_sentence
+from airflow_ft.core.story import action_words, fault_sentence
 from airflow_ft.core.user_rules import RuleHit
-from airflow_ft.diagnosis.gather import Gathered, gather
+from airflow_ft.diagnosis.gather import gather
 from airflow_ft.diagnosis.redaction import redact, redacted
 from airflow_ft.diagnosis.rule_lines import rule_hits
 
@@ -141,18 +141,33 @@ class Concluder:
             again=True,
         )
 
+    def would(self, seen: Observation, known: Sequence[Incident]) -> str:
+        """Say what would be done about a hang that is only told. Nothing is gathered: the job must not notice."""
+        last = known[-1].decision if known else None
+        situation = Situation(
+            diagnosis=Diagnosis(fault_class=FaultClass.COMM_HANG, text="It hangs."),
+            ledger=last.ledger if last else self.order.ledger,
+            faults=self.order.faults,
+            run=self.sight.run(),
+            can=self._possible(seen),
+            nodes_needed=self.order.nodes_needed,
+            hang=True,
+        )
+        acting = self.policy.model_copy(update={"on_fault": "act"})
+        return f"It would have been: {action_words(decide(acting, situation, self.desk.now()))}."
+
     # --- evidence ------------------------------------------------------------------------------------------------
 
     async def _diagnosis(self, seen: Observation, verdict: HangVerdict | None) -> tuple[Diagnosis, tuple[RuleHit, ...]]:
         try:
             stacks = await self._stacks() if verdict is not None else []
             gathered = await gather(self.backend, self.order.ref)
-            facts = self._facts(gathered, seen, verdict, stacks)
+            facts = facts_of(gathered, seen, verdict, stacks, self.sight.progress.step is not None)
             reach("conclude.gathered")
             diagnosis = await asyncio.to_thread(classify, facts, self.rules)
             hits = await asyncio.to_thread(rule_hits, self.policy.rules, facts)
             told = tuple(hit.but(text=redact(hit.text, self.secrets)) for hit in hits)
-            return redacted(_with_what_was_missing(diagnosis, gathered), self.secrets), told
+            return redacted(with_what_was_missing(diagnosis, gathered), self.secrets), told
         except BackendError:
             raise  # nothing was seen: the watch goes on and looks again
         except Exception as error:  # noqa: BLE001 - a supervisor's border: a bug in a rule must not leave the job held
@@ -168,35 +183,6 @@ class Concluder:
         except BackendError as error:
             self.desk.say(f"No stacks: {error}", warning=True)
             return []
-
-    def _facts(
-        self, gathered: Gathered, seen: Observation, verdict: HangVerdict | None, stacks: Sequence[StackGroup]
-    ) -> Facts:
-        planned = next((node for node in seen.nodes if node.term and not node.lost), None)
-        first_end = min((n.exited_at for n in seen.nodes if n.exited_at), default=None)
-        if (
-            planned is not None
-            and planned.exited_at is not None
-            and first_end is not None
-            and planned.exited_at > first_end
-        ):
-            planned = None  # TERM on other nodes after the first abnormal end is clean-up, not a disruption
-        began = min((n.spawned_at for n in seen.nodes if n.spawned_at), default=None)
-        return Facts(
-            logs=gathered.logs,
-            evidence=gathered.evidence,
-            nodes=tuple(node.node for node in seen.nodes),
-            hang=verdict,
-            stacks=tuple(stacks),
-            planned_stop="stopped by airflow_ft"
-            if seen.cancelled
-            else "asked to stop (TERM)"
-            if planned is not None
-            else "",
-            gone=seen.state is JobState.GONE,
-            first_step_seen=self.sight.progress.step is not None,
-            seconds_since_start=(seen.at - began).total_seconds() if began else None,
-        )
 
     async def _situation(
         self,
@@ -228,7 +214,7 @@ class Concluder:
         )
 
     def _possible(self, seen: Observation) -> tuple[Action, ...]:
-        possible = [Action.RESUBMIT, Action.FAIL]
+        possible = [Action.RESUBMIT, Action.FAIL, Action.ASK]
         if Capability.EXCLUDE_NODES in self.backend.can:
             possible.append(Action.RESUBMIT_EXCLUDING)
         alive = seen.state in (JobState.RUNNING, JobState.HELD, JobState.STARTING)
@@ -378,20 +364,6 @@ def _incident(value: object) -> Incident | None:
         return Incident.from_record(value) if value else None
     except UnreadableRecordError:
         return None
-
-
-def _with_what_was_missing(diagnosis: Diagnosis, gathered: Gathered) -> Diagnosis:
-    """Say what a diagnosis was made without: an end that nobody can explain has a text all the same (UIO-04)."""
-    missing = list(gathered.problems)
-    if not any(log.data for log in gathered.logs) and not any(problem.startswith("logs") for problem in missing):
-        missing.append(
-            f"logs: {len(gathered.logs)} were there, all empty" if gathered.logs else "logs: there were none"
-        )
-    if gathered.dropped:
-        missing.append(f"logs too many to read: {len(gathered.dropped)}")
-    if not missing:
-        return diagnosis
-    return diagnosis.but(text=f"{diagnosis.text} Looked at logs, exit codes and nodes; missing: {'; '.join(missing)}.")
 
 
 def echoed(seen: Observation) -> list[Incident]:

@@ -20,6 +20,14 @@ class TrainingFault(Exception):  # noqa: N818 - it is the training's fault, not 
         return self.decision.action is Action.FAIL
 
 
+class PersonNeededError(Exception):
+    """A person is asked what is done next, and has not answered. ``str()`` is the question."""
+
+    def __init__(self, decision: Decision) -> None:
+        super().__init__(decision.reason)
+        self.decision = decision
+
+
 class TryAgainLaterError(Exception):
     """This try can't go on, and nothing is decided about the training: the next try looks again after ``delay``.
 

@@ -9,11 +9,11 @@ from __future__ import annotations
 from datetime import datetime
 
 from airflow_ft.attempts.crash_points import reach
-from airflow_ft.attempts.faults import TrainingFault
+from airflow_ft.attempts.faults import PersonNeededError, TrainingFault
 from airflow_ft.attempts.ports import Conclusion
 from airflow_ft.attempts.store import ChainStore
 from airflow_ft.core.chain import Attempt, AttemptState, Chain, ChainEvent, End, Outcome
-from airflow_ft.core.decisions import Action
+from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.progress import Progress
 from airflow_ft.core.story import fault_sentence, outcome_sentence
 
@@ -31,6 +31,7 @@ TRY_LOST, ADOPTED, CLEARED, FAULT, STOPPED, SUCCEEDED, DEBT, NOTICE = (
     "cancel_owed",
     "notice",
 )
+ANSWERED = "answered"
 NOTIFIED = frozenset({FAULT, STOPPED, SUCCEEDED, DEBT, "hang_notice"})
 
 
@@ -137,6 +138,33 @@ def taken(chain: Chain, attempt: Attempt) -> Chain:
     )
 
 
+def write_answer(store: ChainStore, chain: Chain, decision: Decision, now: datetime) -> Chain:
+    """Write what a person's answer makes of the question that stands in the chain. Its cost is charged here, once.
+
+    The head is the commit: it holds the question or the answer. A crash before it asks the person once more.
+    """
+    number = chain.attempts - 1
+    attempt = store.load_attempt(number)
+    if attempt is not None and attempt.incidents:
+        last = attempt.incidents[-1]
+        past = last.past.but(action=decision.action.value, charged=decision.charged) if last.past else None
+        store.save_attempt(attempt.but(incidents=(*attempt.incidents[:-1], last.but(decision=decision, past=past))))
+    reach("answer.between")
+    faults = chain.faults
+    if faults:
+        faults = (*faults[:-1], faults[-1].but(action=decision.action.value, charged=decision.charged))
+    chain = with_event(chain, now, ANSWERED, decision.reason, number).but(
+        decision=decision,
+        ledger=decision.ledger,
+        excluded_nodes=decision.excluded_nodes,
+        soft_nodes=decision.soft_nodes,
+        faults=faults,
+    )
+    store.save(chain)
+    reach("answer.after")
+    return chain
+
+
 def _highest(steps: list[int | None]) -> int | None:
     return max((step for step in steps if step is not None), default=None)
 
@@ -145,7 +173,8 @@ def replay(chain: Chain) -> bool:
     """Do again what was decided about the last attempt. Returns whether training has succeeded already.
 
     Airflow can lose the result of a correct ``execute_complete`` and run the try again; the decision stands in the
-    chain. Raises ``TrainingFault`` for a decision to stop. Returns ``False`` when the next attempt is due.
+    chain. Raises ``TrainingFault`` for a decision to stop, ``PersonNeededError`` for a question without an answer.
+    Returns ``False`` when the next attempt is due.
     """
     if chain.open is not None or chain.concluded is None:
         return False
@@ -153,4 +182,6 @@ def replay(chain: Chain) -> bool:
         return True
     if chain.decision is not None and chain.decision.action is Action.FAIL:
         raise TrainingFault(chain.decision)
+    if chain.decision is not None and chain.decision.action is Action.ASK:
+        raise PersonNeededError(chain.decision)
     return False

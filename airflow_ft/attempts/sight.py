@@ -10,7 +10,9 @@ that the backend has not told of counts nothing: everybody can print one.
 
 from __future__ import annotations
 
+import json
 import re
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
@@ -24,6 +26,7 @@ from airflow_ft.core.loglines import LineReader
 from airflow_ft.core.policy import FaultTolerancePolicy, HangSettings
 from airflow_ft.core.progress import Progress, ProgressReader
 from airflow_ft.core.recovery import Recovery, begin, ended, follow
+from airflow_ft.core.vitals import RankVitals, Sample, read_ranks
 
 # torchrun announces the end, unprefixed (its ranks' lines have a prefix), as soon as a rank died; until it ends itself
 # it closes the other ranks, which takes seconds, and 30 s when one of them ignores TERM.
@@ -32,6 +35,9 @@ GIVES_UP = re.compile(
 )
 QUICK_SECONDS = 3.0  # with ten steps: a verdict that needs second signals
 BEGINS = re.compile(r"ft-agent \S+ \{.*\"event\":\"start\"")
+VITALS = re.compile(r"ft-agent \S+ (\{.*\"event\":\"vitals\".*\})")
+KEPT_SAMPLES = 16
+SAME_SAMPLE_SECONDS = 3.0
 GENERATION = re.compile(r"\"generation\": ?(\d{1,6})\b")
 
 
@@ -44,13 +50,15 @@ class Sight:
         self._reader = ProgressReader(pattern=order.progress_pattern)
         self._pattern = order.progress_pattern
         self._config = hang_config(policy)
-        self.may_act = policy.hang.action == "act"  # else the job must not even notice that it is looked at
+        self.may_act = policy.acts_on_hangs  # else the job must not even notice that it is looked at
         self._hang = HangDetector(self._config)
         self._highest = order.highest_step
         self._beyond_since: datetime | None = None
         self._generation_since = now()
         self._saved_at: datetime | None = None  # when this generation was seen to save a checkpoint last
         self._given_up: set[str] = set()  # the logs in which a launcher has announced its end
+        self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)  # of this silence, from the agents' lines
+        self._vitals: dict[str, list[RankVitals]] = {}  # the newest of each node
         self._marked = True  # whether the beginning of this generation was read in the log
         self.generation = 0
         self.expected = 0  # the newest generation that the backend has told of
@@ -97,8 +105,12 @@ class Sight:
         after = self.progress
         if moved or after.phase != before.phase:
             self._hang.observe(now.timestamp(), after.step, after.phase)
-        elif after.step is None:
+        elif after.step is None and "ft-agent " not in line:
             self._hang.grows(now.timestamp())
+        if moved:
+            self.samples.clear()
+        elif (told_vitals := VITALS.search(line)) is not None:
+            self._take_vitals(told_vitals[1], source, now)
         if moved and after.step is not None and (self._highest is None or after.step > self._highest):
             self._highest = after.step
             self._beyond_since = self._beyond_since or now
@@ -110,6 +122,20 @@ class Sight:
             if followed.state != "pending":
                 told.append(followed.text)
         return told
+
+    def _take_vitals(self, text: str, source: str, now: datetime) -> None:
+        """The agents' own lines: the second signals of a backend that can't look at processes itself."""
+        try:
+            said = json.loads(text)
+        except (ValueError, RecursionError):
+            return
+        node = source.partition("/")[0]
+        self._vitals[node] = read_ranks(node, said.get("ranks") if isinstance(said, dict) else None)
+        ranks = tuple(rank for ranks in self._vitals.values() for rank in ranks)
+        at = now.timestamp()
+        if self.samples and at - self.samples[-1].at < SAME_SAMPLE_SECONDS:
+            self.samples.pop()  # the nodes of one period, one after the other
+        self.samples.append(Sample(at=at, ranks=ranks))
 
     def _begins(self, line: str) -> None:
         found = GENERATION.search(line)

@@ -183,19 +183,9 @@ class Starter:
 
     async def _debts_tried(self, chain: Chain) -> Chain:
         """Pay what is owed if that is possible now. It never changes what a try comes to (LIF-10)."""
-        owed = []
-        for debt in chain.debts:
-            call = self.backend.cancel(debt.ref, self.policy.grace_seconds)
-            try:
-                await limited(call, self._cancel_limit(), f"cancelling {debt.ref.name}")
-                self.say(f"{debt.ref.name}, whose cancel was owed since {debt.since:%H:%M:%S}, is stopped.")
-            except BackendError as error:
-                owed.append(debt)
-                self.say(f"The cancel of {debt.ref.name} is still owed: {error}")
-        if len(owed) < len(chain.debts):
-            chain = chain.but(debts=tuple(owed))
-            self.store.save(chain)
-        return chain
+        if chain.concluded is not None and chain.decision is not None and chain.decision.action is Action.ASK:
+            return chain  # its job is held while a person is asked
+        return await pay_debts(self.backend, chain, self.store, self.policy.grace_seconds, self.say)
 
     async def _fence_attempt(self, attempt: Attempt) -> None:
         reach("start.before_fence")
@@ -298,6 +288,7 @@ class Starter:
             tags=self.info.tags(),
             excluded_nodes=attempt.excluded_nodes,
             soft_nodes=attempt.soft_nodes,
+            preflight=self.policy.preflight_for_agent(),
             resume_from=attempt.resume_from,
             hold=self.policy.hold_seconds,
             grace=self.policy.grace_seconds,
@@ -375,3 +366,22 @@ class Starter:
         )
         write_conclusion(self.store, chain, attempt, conclusion)
         raise TrainingFault(decision, diagnosis)
+
+
+async def pay_debts(
+    backend: Backend, chain: Chain, store: ChainStore, grace: float, say: Callable[[str], None] = lambda text: None
+) -> Chain:
+    """Stop the jobs whose cancel is owed, as far as that is possible now. Returns the chain without what was paid."""
+    owed = []
+    for debt in chain.debts:
+        try:
+            limit = grace + CANCEL_MARGIN_SECONDS
+            await limited(backend.cancel(debt.ref, grace), limit, f"cancelling {debt.ref.name}")
+            say(f"{debt.ref.name}, whose cancel was owed since {debt.since:%H:%M:%S}, is stopped.")
+        except BackendError as error:
+            owed.append(debt)
+            say(f"The cancel of {debt.ref.name} is still owed: {error}")
+    if len(owed) < len(chain.debts):
+        chain = chain.but(debts=tuple(owed))
+        store.save(chain)
+    return chain

@@ -24,12 +24,13 @@ from airflow_ft.attempts.crash_points import reach
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.attempts.ports import Conclusion, Desk, WatchOrder
 from airflow_ft.attempts.pulse import Pulse
+from airflow_ft.attempts.queueing import UNSCHEDULABLE, is_overdue, softer
 from airflow_ft.attempts.reports import STATE_KEY, Reporter
 from airflow_ft.attempts.second_signals import SecondSignals
 from airflow_ft.attempts.sight import Sight
 from airflow_ft.backends.base import PERSON, Backend, BackendError, JobState, NodeReport, Observation
 from airflow_ft.backends.registry import create_backend
-from airflow_ft.core.chain import End, Incident, Outcome
+from airflow_ft.core.chain import Debt, End, Incident, Outcome
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.hang import HangVerdict
 from airflow_ft.core.policy import FaultTolerancePolicy
@@ -43,6 +44,7 @@ PAUSE_UNREACHABLE_SECONDS = 2.0  # an order that a full disk takes none of would
 SETTLE_LOOK_SECONDS = 0.25
 
 UNREACHABLE_SAID_EVERY_SECONDS = 60.0
+POOL_SECONDS = 60.0  # between two looks at the pool of a job that waits for nodes
 SEND_AGAIN_SECONDS = 5.0  # an agent takes up to 10 s to end its tree; whom the order never reached should not wait long
 
 
@@ -67,6 +69,7 @@ class Watch:
         self._unreachable_since: datetime | None = None
         self._unreachable_said: datetime | None = None
         self._hang_noticed = False
+        self._pool_asked: datetime | None = None
         self._errors = 0
         self._recalled: dict[int, Incident] = {}  # restarts in place that an earlier watch of this try has ordered
         self._sent_at: datetime | None = None
@@ -190,6 +193,8 @@ class Watch:
             )
         if over:
             return await self._fault(seen, None, pulse)
+        if seen.state is JobState.QUEUED:
+            return await self._queued(seen)
         if await self._joining(seen):
             return None
         if self._is_ending(seen):
@@ -247,12 +252,13 @@ class Watch:
         if not self._policy.detects_hangs or seen.state is not JobState.RUNNING:
             return None
         verdict = await self._signals.ask(self._sight, seen, self._policy.hang.floor_seconds)
-        if verdict is None or self._policy.hang.action == "act":
+        if verdict is None or self._policy.acts_on_hangs:
             self._hang_noticed = False
             return verdict
         if not self._hang_noticed:
             self._hang_noticed = True
-            self._account.notice("hang_notice", text := f"{verdict.text} Notice only: nothing is done.")
+            would = self._concluder.would(seen, self._account.incidents)
+            self._account.notice("hang_notice", text := f"{verdict.text} Notice only: nothing is done. {would}")
             self._desk.say(text, warning=True)
         return None
 
@@ -274,7 +280,26 @@ class Watch:
             if self._account.add(incident):
                 self._sight.restarted(incident.decision.generation)
             return None
+        if incident.decision.action is Action.ASK and self._policy.ask.job == "hold":
+            held = Debt(ref=self._order.ref, since=self._desk.now(), why="It is held while a person is asked.")
+            return self._account.ended_by(incident, seen, held)
         debt = await self._concluder.stop(incident)
+        return self._account.ended_by(incident, seen, debt)
+
+    async def _queued(self, seen: Observation) -> Conclusion | None:
+        """Give up an exclusion that keeps the job from ever starting."""
+        now = self._desk.now()
+        asked = self._pool_asked
+        if not is_overdue(self._order, self._policy, now) or (asked and (now - asked).total_seconds() < POOL_SECONDS):
+            return None
+        self._pool_asked = now
+        pool = await limited(self._backend.pool(self._order.ref), LOOK_SECONDS, "listing nodes")
+        decision = softer(self._order, pool.nodes, now)
+        if decision is None:
+            return None
+        self._desk.say(decision.reason, warning=True)
+        incident = self._account.bare_incident(seen, decision.reason, decision, UNSCHEDULABLE)
+        debt = await self._concluder.stop(incident, gently=True)
         return self._account.ended_by(incident, seen, debt)
 
     # --- ends ----------------------------------------------------------------------------------------------------

@@ -78,4 +78,6 @@ def state_word(chain: Chain, recovery: str | None = None) -> str:
         return "succeeded"
     if chain.decision is not None and chain.decision.action is Action.FAIL:
         return "stopped by fault tolerance"
+    if chain.decision is not None and chain.decision.action is Action.ASK:
+        return "waits for a person"
     return "recovering" if chain.concluded is not None else "starting"

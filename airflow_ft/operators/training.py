@@ -12,7 +12,7 @@ from airflow.sdk import BaseOperator, XComArg
 
 from airflow_ft.attempts.crash_points import current_run, reach
 from airflow_ft.attempts.deadlines import quiet_seconds
-from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
+from airflow_ft.attempts.faults import PersonNeededError, TrainingFault, TryAgainLaterError
 from airflow_ft.attempts.ports import TASK_ENDED, Conclusion, Started, TryInfo, WatchOrder
 from airflow_ft.attempts.record import write_conclusion, write_interim
 from airflow_ft.attempts.start import Starter
@@ -23,6 +23,7 @@ from airflow_ft.core.chain import Attempt, Chain, End
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.policy_record import write_policy
 from airflow_ft.core.records import UnreadableRecordError
+from airflow_ft.operators.asking import AsksPeople, is_open
 from airflow_ft.operators.desk import CLEARED, DELETED, TaskStateStore, WorkerDesk, task_state
 from airflow_ft.operators.links import RetryChainLink, TrainingJobLink, TrainingLogLink
 from airflow_ft.operators.retry_policy import FaultToleranceRetryPolicy
@@ -45,7 +46,7 @@ KILL_SECONDS = 4.0  # Airflow sends SIGKILL five seconds after SIGTERM
 SUMMARY_KEYS = ("step", "total", "loss", "checkpoint")
 
 
-class FaultTolerantTrainingOperator(BaseOperator):
+class FaultTolerantTrainingOperator(AsksPeople, BaseOperator):
     """Submit a training job, watch that it advances, and bring it back when it dies or stalls.
 
     Each attempt on the cluster is one try of this task; a restart in place stays inside its try. The retry chain is
@@ -163,6 +164,10 @@ class FaultTolerantTrainingOperator(BaseOperator):
         except TrainingFault:
             self._tell_what_is_left(context, store)
             raise
+        except PersonNeededError:
+            self._tell_what_is_left(context, store)
+            self._ask(context, store)
+            raise
         self._tell(context, store, chain)  # what a try that was lost has recorded, but not told
         if started is None:
             self.log.info("Training is done already; nothing is run again.")
@@ -244,6 +249,8 @@ class FaultTolerantTrainingOperator(BaseOperator):
         decision = chain.decision
         if chain.concluded is End.SUCCEEDED:
             return self._result(chain, store)
+        if is_open(decision):
+            self._ask(context, store)
         last = conclusion.incidents[-1] if conclusion.incidents else None
         fallback = Decision(action=Action.RESUBMIT, reason=conclusion.outcome.text, ledger=chain.ledger)
         raise TrainingFault(decision or fallback, last.diagnosis if last else None) from None

@@ -18,18 +18,20 @@ from typing import Any, TypeVar
 import pytest
 
 from airflow_ft.attempts import conclude, record, start, watch
-from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
+from airflow_ft.attempts.faults import PersonNeededError, TrainingFault, TryAgainLaterError
 from airflow_ft.attempts.ports import Conclusion, TryInfo, WatchOrder
-from airflow_ft.attempts.record import write_conclusion, write_interim
-from airflow_ft.attempts.start import Starter
+from airflow_ft.attempts.record import write_answer, write_conclusion, write_interim
+from airflow_ft.attempts.start import Starter, pay_debts
 from airflow_ft.attempts.store import ChainStore, fitted
 from airflow_ft.attempts.watch import Watch
 from airflow_ft.backends.base import JobState
 from airflow_ft.core.chain import Attempt, Chain, End
+from airflow_ft.core.decisions import Action
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.policy_record import write_policy
 from airflow_ft.core.recovery import begin
 from airflow_ft.core.sanitise import sanitise
+from airflow_ft.core.switches import answered
 from airflow_ft.diagnosis.signature_files import load_rules
 from airflow_ft.notifications import outbox
 from airflow_ft.notifications.outbox import send_due
@@ -252,7 +254,23 @@ class Task:
             return "success"
         if chain.decision is None:
             return "retry"
+        if chain.decision.action is Action.ASK:
+            raise PersonNeededError(chain.decision)
         raise TrainingFault(chain.decision)
+
+    def answer(self, answer: str) -> str:
+        """A person answers the open question: the operator's ``person_answered``."""
+        store, chain = self.store(), self.chain
+        assert chain.decision is not None
+        chain = write_answer(
+            store, chain, answered(chain.decision, answer, "maria", self.policy, self.now()), self.now()
+        )
+        self.send_due(chain)
+        assert chain.decision is not None
+        if chain.decision.action is Action.FAIL:
+            self.run(pay_debts(self.backend, chain, store, self.policy.grace_seconds))
+            return "failed"
+        return "retry"
 
     def send_due(self, chain: Chain) -> None:
         """The operator's ``_tell``."""
@@ -279,6 +297,8 @@ class Task:
         except TryAgainLaterError as later:
             self.wait(later.delay)
             return "later"
+        except PersonNeededError:
+            return "asked"
         return state
 
     def run_to_the_end(self, most: int = 30) -> str:
@@ -304,6 +324,7 @@ class Task:
             ledger=chain.ledger,
             faults=faults,
             excluded_nodes=attempt.excluded_nodes,
+            soft_nodes=attempt.soft_nodes,
             nodes_needed=self.job.nodes_needed(),
             highest_step=chain.highest_step,
             last_checkpoint=chain.last_checkpoint,
