@@ -4,7 +4,8 @@ Fed block by block by ``diagnosis.inputs`` (or with one whole tail by ``findings
 whatever the size of the log. A block is searched with one pattern for all signatures; only a line that it matches is
 decoded, with the lines behind it where a story follows (a traceback, a launcher's summary), and the log's own end.
 
-What is kept has a limit: the first ``KEEP_FIRST`` lines (where it began) and the last ``KEEP_LAST``.
+What is kept has a limit: the first ``KEEP_FIRST`` lines (where it began) and the last ``KEEP_LAST``, and of lines of
+one kind only the first (``repeats``), so that a flood of one error is read at the speed of a search.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from itertools import islice
 from typing import Any
 
 from airflow_ft.core.loglines import clean
+from airflow_ft.core.repeats import Repeats
 from airflow_ft.core.rules import LINE_LIMIT, RuleSet
 
 SMALL = 512 << 10  # a log of this size is read whole
@@ -44,6 +46,7 @@ class Scanner:
         self._half_end = b""
         self._number = 1  # of the first line of the open part
         self._story_until = 0
+        self._repeats = Repeats()
         self._tail = b""
         self._tail_number = 1
 
@@ -85,6 +88,8 @@ class Scanner:
         if not data:
             return
         self._remember_tail(data)
+        lines = data.count(b"\n")
+        data = self._repeats.blanked(data)
         number, counted, position = self._number, 0, 0
         search: Any = self._pattern.search
         if self._story_until >= number:
@@ -93,35 +98,40 @@ class Scanner:
             start = data.rfind(b"\n", 0, found.start()) + 1
             end = data.find(b"\n", found.start())
             number += data.count(b"\n", counted, start)
-            counted = start
+            counted, position = start, end + 1
             line = data[start:end]
-            self._keep(number, line)
-            position = end + 1
-            if _STORY.search(line) is not None:
+            silent = self._repeats.patterns
+            if self._keep(number, line) and _STORY.search(line) is not None:
                 self._story_until = number + STORY_LINES
                 position = self._story(data, position, number + 1)
+            if self._repeats.patterns > silent:  # from here on they are left out of this block, too
+                number += data.count(b"\n", counted, position)
+                data, counted, position = self._repeats.blanked(data[position:]), 0, 0
             if position >= len(data):
                 break
-        self._number += data.count(b"\n")
+        self._number += lines
 
     def _story(self, data: bytes, position: int, number: int) -> int:
         """Keep the lines of a story that began before; return where to go on."""
         while number <= self._story_until and position < len(data):
             end = data.find(b"\n", position)
             line = data[position:end]
-            self._keep(number, line)
-            if _STORY.search(line) is not None:
+            if self._keep(number, line) and _STORY.search(line) is not None:
                 self._story_until = number + STORY_LINES
             number, position = number + 1, end + 1
         return position
 
-    def _keep(self, number: int, line: bytes) -> None:
+    def _keep(self, number: int, line: bytes) -> bool:
+        """Keep a line, unless enough of its kind were kept; say whether it was."""
+        if not line or not self._repeats.is_new(line):
+            return False
         line = line[:KEPT_BYTES] if len(line) > KEPT_BYTES else line
         item = (number, line)
         if len(self._first) < KEEP_FIRST:
             self._first.append(item)
         else:
             self._last.append(item)
+        return True
 
     def _remember_tail(self, data: bytes) -> None:
         if len(data) >= TAIL_BYTES:

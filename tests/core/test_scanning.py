@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from airflow_ft.core import repeats
 from airflow_ft.core.loglines import lines_of
 from airflow_ft.core.scanning import BLOCK, TAIL_LINES, Scanner, scan
 from airflow_ft.diagnosis.signature_files import load_rules, load_signatures
@@ -58,3 +62,37 @@ def test_an_endless_line_takes_bounded_memory() -> None:
 def test_small_and_large_logs_count_lines_alike() -> None:
     text = "a\nb\r\nc\rd\nMemoryError\n"
     assert dict(scan([text.encode()], load_rules()))[len(lines_of(text.encode()))] == "MemoryError"
+
+
+FLOOD = [b"KeyError: 1", b"KeyError: 22", b"rank 3 OSError: [Errno 5] Input/output error", b"NVRM: Xid (PCI:0000:3b:00): 45, pid=1, Ch 1"]  # fmt: skip # noqa: E501
+
+
+@given(
+    st.lists(st.sampled_from(PLAIN[:2] + KNOWN + FLOOD), max_size=80),
+    st.lists(st.integers(0, 1_500), max_size=6),
+)
+@settings(max_examples=150, deadline=None)
+def test_a_flood_is_cut_alike_wherever_the_blocks_are_cut(lines: list[bytes], cuts: list[int]) -> None:
+    data, rules = b"\n".join(lines), load_rules()
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(repeats, "MOST_ALIKE", 3)
+        edges = [0, *sorted(min(cut, len(data)) for cut in cuts), len(data)]
+        blocks = [data[start:end] for start, end in itertools.pairwise(edges)]
+        assert scan(blocks, rules) == scan([data], rules)
+
+
+def test_a_flood_hides_nothing_and_keeps_the_numbers_of_the_others() -> None:
+    lines = [f"[rank{n % 64}] OSError: [Errno 5] Input/output error: '/data/shard-{n:06d}'" for n in range(30_000)]
+    lines[20_000] = "[rank7] torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1 GiB"
+    lines[25_000] = "[rank7] OSError: [Errno 28] No space left on device: '/data/shard-025000'"
+    found = dict(scan(["\n".join(lines).encode()], load_rules()))
+    assert found[20_001] == lines[20_000]
+    assert found[25_001] == lines[25_000], "numbers that tell what happened are not only numbers"
+    assert len(found) <= repeats.MOST_ALIKE + TAIL_LINES + 2
+    assert all(text == lines[number - 1] for number, text in found.items())
+
+
+def test_one_xid_does_not_hide_another() -> None:
+    lines = [f"[{n}.5] NVRM: Xid (PCI:0000:3b:00): 45, pid={n}, Ch 0000{n:04d}" for n in range(5_000)]
+    lines[4_000] = "[4000.5] NVRM: Xid (PCI:0000:3b:00): 79, pid=4000, Ch 00004000"
+    assert dict(scan(["\n".join(lines).encode()], load_rules()))[4_001] == lines[4_000]
