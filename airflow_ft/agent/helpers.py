@@ -1,4 +1,4 @@
-"""The supervisor's helper for a stack dump: a forked process, so that a dump may crash or hang without hurting anybody.
+"""The supervisor's helpers, forked processes that may crash or hang without hurting anybody: stack dumps and vitals.
 
 Fed by the orders `stacks-N`; the supervisor calls `look` at every turn of its loop and tells of every process that it
 reaped. One dump at a time; one that hangs is killed.
@@ -12,7 +12,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from . import orders, stacks
+from . import orders, stacks, state, vitals
 
 # py-spy has 5 s, the signal 3 s, the rest is reading of /proc; a helper that needs longer than this hangs.
 MAX_SECONDS = 60.0
@@ -60,5 +60,55 @@ class DumpHelper:
             note = order.get("note")
             by_signal = not (isinstance(note, dict) and note.get("signal") is False)
             stacks.dump(self._directory, by_signal=by_signal, number=order["generation"])
+        finally:
+            os._exit(0)
+
+
+class VitalsHelper:
+    """Takes the vitals of the running command each so many seconds; 0 is never."""
+
+    def __init__(self, directory: str, lock: int | None, seconds: float) -> None:
+        self._path = os.path.join(directory, "vitals.json")
+        self._directory = directory
+        self._lock = lock
+        self._seconds = seconds
+        self._due = time.monotonic() + seconds
+        self._pid: int | None = None
+        self._until = 0.0
+        self._ready = False
+
+    def look(self, running: bool) -> dict[str, Any] | None:
+        """Begin to take vitals when they are due; returns those that were taken since the last call."""
+        now = time.monotonic()
+        if self._pid is not None:
+            if now > self._until:
+                with suppress(OSError):
+                    os.kill(self._pid, signal.SIGKILL)
+            return None
+        if self._ready:
+            self._ready = False
+            return state.read_json(self._path)
+        if running and self._seconds > 0 and now >= self._due:
+            self._due, self._until = now + self._seconds, now + MAX_SECONDS
+            self._pid = self._fork()
+        return None
+
+    def reaped(self, pid: int) -> None:
+        """A child of the agent has ended; perhaps it was ours."""
+        if pid == self._pid:
+            self._pid, self._ready = None, True
+
+    def _fork(self) -> int:
+        pid = os.fork()
+        if pid:
+            return pid
+        # The child must never come back into the supervisor's code, and must not keep the folder locked.
+        try:
+            if self._lock is not None:
+                os.close(self._lock)
+            signal.pthread_sigmask(signal.SIG_SETMASK, set())
+            with suppress(OSError):
+                os.unlink(self._path)  # an old answer must not pass for a new one
+            state.write_atomic(self._path, vitals.read(self._directory))
         finally:
             os._exit(0)

@@ -47,6 +47,11 @@ def read_report(directory: str) -> dict[str, Any] | None:
     return found if found is not None and found.get("end") is True else None
 
 
+def read_json(path: str) -> dict[str, Any] | None:
+    """Any JSON object of the folder; None if there is none that can be understood."""
+    return _read(path)
+
+
 def agent_lives(found: dict[str, Any]) -> bool:
     """Whether the agent that wrote this state is still there."""
     return found.get("boot_id") == processes.boot_id() and processes.is_alive(

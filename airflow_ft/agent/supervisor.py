@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 from . import command, messages, orders, processes, state
 from .children import ChildWatch
 from .detach import Caller
-from .helpers import DumpHelper
+from .helpers import DumpHelper, VitalsHelper
 
 POLL_SECONDS = 0.1
 # While held nothing competes for the CPU, and every moment is a moment without training.
@@ -55,6 +55,7 @@ class Options(NamedTuple):
     unless_exists: str | None = None
     once: bool = False
     last_words: str | None = None
+    vitals_seconds: float = 0.0
 
 
 def run(options: Options, caller: Caller) -> int:
@@ -102,6 +103,7 @@ class Supervisor:
         self._options = options
         self._site: str | None = None
         self._helper: DumpHelper | None = None
+        self._vitals: VitalsHelper | None = None
         self._children = ChildWatch()
         self._deadline: float | None = None
         self._exit: int | None = None
@@ -131,6 +133,7 @@ class Supervisor:
         # The folder may be old (container restarted, job requeued): its orders are never replayed.
         generation = max(old.get("generation", 0), orders.highest(options.directory), 0)
         self._helper = DumpHelper(options.directory, self.lock)
+        self._vitals = VitalsHelper(options.directory, self.lock, options.vitals_seconds)
         self._refuse_if_cancelled()
         signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
         _become_subreaper()
@@ -271,6 +274,9 @@ class Supervisor:
         dump = self._helper.look(self._now) if self._helper else None
         if dump:
             self._say("stacks", number=dump["generation"], by=dump.get("by"))
+        seen = self._vitals.look(self._now["phase"] == "running") if self._vitals else None
+        if seen:
+            self._say("vitals", ranks=seen.get("ranks"))
 
     # --- processes ---
 
@@ -287,8 +293,9 @@ class Supervisor:
                 return
             if pid == self.child and self._now["code"] is None:
                 self._change(code=_exit_value(status), exited_at=time.time())
-            elif self._helper:
+            elif self._helper and self._vitals:
                 self._helper.reaped(pid)
+                self._vitals.reaped(pid)
 
     def _kill_all(self) -> None:
         """End the whole tree. Orphans stay ours (subreaper), so "no child left to wait for" means that it is empty."""

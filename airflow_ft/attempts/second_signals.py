@@ -1,7 +1,8 @@
 """Second signals: ask what the processes do before a silence is called a hang and acted upon.
 
 ``Watch`` lets it take a sample at each look while training is silent for long; ``core.vitals`` compares the first and
-the last. A backend that can't see processes has no opinion: then silence alone has to last longer.
+the last. Where the backend can't look at processes, the agents' lines in the log tell (``Sight.samples``), more rarely;
+without agents there is no opinion, and silence alone has to last longer.
 
 Shortly before the verdict is due, and as long as ranks are busy and move no bytes, their stacks are looked at, too: who
 spins at one place (``core.stackplaces``) is not at work.
@@ -15,8 +16,18 @@ from airflow_ft.attempts.sight import Sight
 from airflow_ft.backends.base import Backend, BackendError, JobState, Observation, PeeksStacks, SeesVitals, StackGroup
 from airflow_ft.core.chain import JobRef
 from airflow_ft.core.hang import HangVerdict
-from airflow_ft.core.stackplaces import LOOKS, frames, spinning, user_place
-from airflow_ft.core.vitals import CONTRADICTS, Opinion, Sample, may_act, opinion, spinning_opinion
+from airflow_ft.core.stackplaces import LOOKS, all_stand, frames, spinning, user_place
+from airflow_ft.core.vitals import (
+    CONFIRMS,
+    CONTRADICTS,
+    Opinion,
+    Sample,
+    gpus,
+    may_act,
+    opinion,
+    spinning_opinion,
+    waiting_opinion,
+)
 
 EVERY_SECONDS = 1.0
 KEPT = 16
@@ -44,11 +55,11 @@ class SecondSignals:
             self._peeks.clear()
             self._said = ""
             return None
-        await self._sample()
+        await self._sample(sight)
         if verdict is None and sight.seconds_left > PEEK_AHEAD_SECONDS:
             return None
         heard = self._opinion(seen)
-        if heard.says == CONTRADICTS and heard.ranks:
+        if heard.says != CONFIRMS and heard.ranks:
             heard = await self._look_closer(heard, sight.may_act)
         if verdict is None:
             return None
@@ -59,9 +70,12 @@ class SecondSignals:
         text = f"{verdict.text} Second signals: {heard.text}." if self._samples else verdict.text
         return verdict.but(kind=heard.kind or verdict.kind, text=text, ranks=heard.ranks or verdict.ranks)
 
-    async def _sample(self) -> None:
+    async def _sample(self, sight: Sight) -> None:
         at = self._desk.now().timestamp()
-        if not isinstance(self._backend, SeesVitals) or (self._samples and at - self._samples[-1].at < EVERY_SECONDS):
+        if not isinstance(self._backend, SeesVitals):
+            self._samples = list(sight.samples)
+            return
+        if self._samples and at - self._samples[-1].at < EVERY_SECONDS:
             return
         try:
             ranks = await limited(self._backend.vitals(self._ref), LOOK_SECONDS, "looking at the processes")
@@ -85,6 +99,8 @@ class SecondSignals:
         last = self._samples[-1].ranks
         world = max(max((rank.world_size or 0 for rank in last), default=0), len(last))
         found = spinning(looks, heard.ranks, world)
+        if not found and heard.says != CONTRADICTS and all_stand(looks, heard.ranks):
+            return waiting_opinion(heard.ranks, world)
         if not found:
             return heard
         stack = next(group.stack for group in self._peeks[-1][1] if found[0] in group.ranks)
@@ -93,7 +109,7 @@ class SecondSignals:
     def _opinion(self, seen: Observation) -> Opinion:
         ended = [node.node for node in seen.nodes if node.state is JobState.ENDED and node.code == 0]
         first = self._samples[0] if self._samples else None
-        return opinion(first, self._samples[-1] if self._samples else None, ended)
+        return opinion(first, self._samples[-1] if self._samples else None, ended, gpus(self._samples))
 
     def _say(self, verdict: HangVerdict, heard: Opinion) -> None:
         if heard.says == CONTRADICTS and self._said != heard.says:

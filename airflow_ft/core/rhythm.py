@@ -172,7 +172,7 @@ class Rhythm:
         pause = PAUSE_MARGIN * max((seconds for seconds, until in self._pauses if until >= self._count), default=0.0)
         fast = (
             usual < QUICK_STEP_SECONDS
-            and self._count >= QUICK_INTERVALS
+            and max(self._count, self._crowd[2]) >= QUICK_INTERVALS
             and sum(self._intervals) + sum(self._sampled) >= QUICK_LEARNED_SECONDS
         )
         if fast and (finer := self._below_a_look(look)) is not None:

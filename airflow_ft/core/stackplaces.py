@@ -100,6 +100,11 @@ def spinning(looks: Sequence[Look], busy: Collection[int], world: int) -> tuple[
     return tuple(found)
 
 
+def all_stand(looks: Sequence[Look], ranks: Collection[int]) -> bool:
+    """Whether each of these ranks was at one place in all looks, whatever place that is."""
+    return len(looks) >= LOOKS and all(_same_place([look.get(rank, ()) for look in looks]) for rank in ranks)
+
+
 def _same_place(seen: Sequence[tuple[Frame, ...]]) -> tuple[Frame, ...]:
     """Return the stack that is in all looks, whatever the line of its innermost function; nothing if it moves."""
     first = seen[0]

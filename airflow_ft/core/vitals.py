@@ -9,13 +9,17 @@ bytes: a save, a compilation; wait longer), or is ``UNKNOWN``. What it can't be 
 - *a GPU at work* may leave the CPU idle: where ranks hold a GPU, and nobody has read it, idleness confirms nothing.
 
 ``unchanged`` and ``stands_still`` are M14's rule: process I/O unchanged over several periods, then the accelerator's
-variance and median unchanged; for one instance, and for all.
+variance and median unchanged; for one instance, and for all. It is one of the signals (``gpus``): all instances stand
+still, and their power is steady as well, because a long kernel and a spinning collective both show 100 %, but only one
+of them draws a power that varies. A rank whose CPU waits for its GPU in a loop is then no contradiction.
 """
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
+
+from pydantic import ValidationError
 
 from airflow_ft.core.hang import HangVerdict
 from airflow_ft.core.records import Record
@@ -30,6 +34,8 @@ LONGER = 2.0  # times the silence, if the signals contradict
 PERIODS = 3
 SAME_VARIANCE = 1.0  # percent points squared; together with the next a gut feeling for utilisation in percent
 SAME_MEDIAN = 2.0
+SAME_WATTS, SAME_POWER = 5.0, 0.03  # the larger of both; work varies by tens of watts. A gut feeling, too
+STILL, WORKING = "still", "working"
 
 
 class RankVitals(Record):
@@ -41,6 +47,8 @@ class RankVitals(Record):
     cpu_seconds: float = 0.0
     io_bytes: int = 0
     gpu: bool = False  # it holds a GPU
+    gpu_percent: float | None = None
+    gpu_watts: float | None = None
     world_size: int | None = None
 
 
@@ -49,6 +57,32 @@ class Sample(Record):
 
     at: float
     ranks: tuple[RankVitals, ...] = ()
+
+
+def read_ranks(node: str, entries: object) -> list[RankVitals]:
+    """Read what ``agent.vitals`` says of a node's ranks. What can't be understood is left out: anybody can print it."""
+    found = []
+    for entry in entries if isinstance(entries, list) else ():
+        if not isinstance(entry, dict):
+            continue
+        gpu = entry.get("gpu")
+        readings = gpu if isinstance(gpu, list) and len(gpu) == 2 else [None, None]
+        try:
+            rank = RankVitals(
+                rank=entry.get("rank"),
+                node=node,
+                state=entry.get("state") or "S",
+                cpu_seconds=entry.get("cpu") or 0.0,
+                io_bytes=entry.get("io") or 0,
+                gpu=isinstance(gpu, list),
+                gpu_percent=readings[0],
+                gpu_watts=readings[1],
+                world_size=entry.get("world"),
+            )
+        except ValidationError:
+            continue
+        found.append(rank)
+    return found
 
 
 class Opinion(Record):
@@ -63,10 +97,13 @@ class Opinion(Record):
     ranks: tuple[int, ...] = ()
 
 
-def opinion(first: Sample | None, last: Sample | None, ended_nodes: Sequence[str] = ()) -> Opinion:
+def opinion(
+    first: Sample | None, last: Sample | None, ended_nodes: Sequence[str] = (), devices: str = UNKNOWN
+) -> Opinion:
     """Compare two samples of the same silence.
 
     :param ended_nodes: nodes whose command has ended with 0 while others run.
+    :param devices: what ``gpus`` says of all samples of this silence.
     """
     if first is None or last is None or not last.ranks or last.at - first.at < WINDOW_SECONDS:
         return Opinion(text="no second signals")
@@ -74,6 +111,8 @@ def opinion(first: Sample | None, last: Sample | None, ended_nodes: Sequence[str
     if stopped:
         text = f"{_names(stopped)} stopped by a signal"
         return Opinion(says=CONFIRMS, kind="stopped", text=text, ranks=_numbers(stopped))
+    if devices == WORKING:
+        return Opinion(says=CONTRADICTS, text="the GPUs work: what they draw or do varies")
     before = {(rank.node, rank.rank): rank for rank in first.ranks}
     pairs = [(before[key], rank) for rank in last.ranks if (key := (rank.node, rank.rank)) in before]
     seconds = last.at - first.at
@@ -81,6 +120,8 @@ def opinion(first: Sample | None, last: Sample | None, ended_nodes: Sequence[str
     if busy:
         moving = any(_moves(was, now, seconds) for was, now in pairs)
         text = f"{_names(busy)} busy: {_doing(pairs, busy, seconds)}"
+        if devices == STILL and not moving and all(rank.gpu for rank in busy):
+            return Opinion(text=f"{text}; but the GPUs stand still", ranks=_numbers(busy))
         return Opinion(says=CONTRADICTS, text=text, ranks=() if moving else _numbers(busy))
     stuck = [now for was, now in pairs if was.state == now.state == "D"]
     if stuck:
@@ -88,18 +129,57 @@ def opinion(first: Sample | None, last: Sample | None, ended_nodes: Sequence[str
         return Opinion(says=CONFIRMS, kind="stopped", text=text, ranks=_numbers(stuck))
     if any(not _is_idle(was, now, seconds) for was, now in pairs) or len(pairs) < len(last.ranks):
         return Opinion(text="the second signals are not clear")
-    return _all_idle(last, ended_nodes)
+    return _all_idle(last, ended_nodes, devices)
 
 
-def _all_idle(last: Sample, ended_nodes: Sequence[str]) -> Opinion:
+def _all_idle(last: Sample, ended_nodes: Sequence[str], devices: str) -> Opinion:
     missing = _missing(last)
     if missing or ended_nodes:
         who = ", ".join([*(f"rank {rank}" for rank in missing[:8]), *ended_nodes[:8]])
         ranks = tuple(missing[:8])
         return Opinion(says=CONFIRMS, kind="exit_hang", text=f"{who} ended, the others wait", ranks=ranks)
-    if any(rank.gpu for rank in last.ranks):
-        return Opinion(text="the CPUs are idle, the GPUs were not asked")
+    holding = any(rank.gpu for rank in last.ranks)
+    if holding and devices != STILL:
+        return Opinion(text="the CPUs are idle, the GPUs say nothing for certain")
+    if holding:
+        return Opinion(says=CONFIRMS, text=f"all {len(last.ranks)} ranks are idle, and their GPUs stand still")
     return Opinion(says=CONFIRMS, text=f"all {len(last.ranks)} ranks are idle: no CPU time, no I/O")
+
+
+def gpus(samples: Sequence[Sample]) -> str:
+    """Say what the GPUs of all ranks do over the samples of one silence: ``STILL``, ``WORKING`` or ``UNKNOWN``."""
+    series: dict[tuple[str, int | None], list[RankVitals]] = {}
+    for sample in samples:
+        for rank in sample.ranks:
+            if rank.gpu:
+                series.setdefault((rank.node, rank.rank), []).append(rank)
+    if not series:
+        return UNKNOWN
+    power = [[rank.gpu_watts for rank in ranks[-2 * PERIODS :]] for ranks in series.values()]
+    known = [[watts for watts in values if watts is not None] for values in power]
+    if any(len(values) >= PERIODS and _spread(values) > _steady(values) for values in known):
+        return WORKING
+    instances = {
+        f"{node}/{number}": ([rank.io_bytes for rank in ranks], [rank.gpu_percent or 0.0 for rank in ranks])
+        for (node, number), ranks in series.items()
+    }
+    complete = all(None not in values for values in power)
+    asked = all(rank.gpu_percent is not None for ranks in series.values() for rank in ranks)
+    return STILL if complete and asked and all_stand_still(instances) else UNKNOWN
+
+
+def _spread(values: Sequence[float]) -> float:
+    return max(values) - min(values)
+
+
+def _steady(values: Sequence[float]) -> float:
+    return max(SAME_WATTS, SAME_POWER * statistics.median(values))
+
+
+def waiting_opinion(ranks: Sequence[int], count: int) -> Opinion:
+    """Say that busy ranks are each at one place while their GPUs stand still: they wait in a loop."""
+    names = _names([RankVitals(rank=rank) for rank in ranks])
+    return Opinion(says=CONFIRMS, text=f"{names} waiting in a loop, and the GPUs of all {count} ranks stand still")
 
 
 def spinning_opinion(ranks: Sequence[int], place: str) -> Opinion:
@@ -159,7 +239,9 @@ def _moves(was: RankVitals, now: RankVitals, seconds: float) -> bool:
 
 
 def _is_busy(was: RankVitals, now: RankVitals, seconds: float) -> bool:
-    return _cores(was, now, seconds) >= BUSY_CPU or _moves(was, now, seconds)
+    cores = _cores(was, now, seconds)
+    crowded = was.state == now.state == "R" and cores > IDLE_CPU  # it would use a core if it got one
+    return cores >= BUSY_CPU or crowded or _moves(was, now, seconds)
 
 
 def _is_idle(was: RankVitals, now: RankVitals, seconds: float) -> bool:

@@ -45,7 +45,11 @@ def hang(machine: Any, until: float = 400.0) -> tuple[float | None, HangVerdict 
     signals = SecondSignals(machine, None, desk)  # type: ignore[arg-type]
     detector = HangDetector(HangConfig())
     sight: Any = SimpleNamespace(
-        verdict=lambda: detector.check(desk.now().timestamp()), is_silent=False, seconds_left=0.0, may_act=True
+        verdict=lambda: detector.check(desk.now().timestamp()),
+        is_silent=False,
+        seconds_left=0.0,
+        may_act=True,
+        samples=(),
     )
     seen: Any = SimpleNamespace(nodes=())
 

@@ -10,6 +10,7 @@ from airflow_ft.core.vitals import (
     RankVitals,
     Sample,
     all_stand_still,
+    gpus,
     may_act,
     opinion,
     stands_still,
@@ -82,6 +83,67 @@ def test_what_says_nothing() -> None:
 def test_a_quick_verdict_needs_a_confirmation_and_a_contradiction_time(silence: float, says: str, acts: bool) -> None:
     verdict = HangVerdict(silence=silence, threshold=9)
     assert may_act(verdict, Opinion(says=says), floor=120) is acts
+
+
+def devices(*series: tuple[list[float], list[float | None]], io: int = 500) -> list[Sample]:
+    """Six samples of ranks with a GPU: utilisation and watts of each."""
+    return [
+        Sample(
+            at=2.0 * at,
+            ranks=tuple(
+                RankVitals(
+                    rank=n,
+                    node="n1",
+                    cpu_seconds=10.0,
+                    io_bytes=io,
+                    gpu=True,
+                    gpu_percent=load[at],
+                    gpu_watts=watts[at],
+                )
+                for n, (load, watts) in enumerate(series)
+            ),
+        )
+        for at in range(6)
+    ]
+
+
+FULL, STEADY = [100.0] * 6, [121.0, 120.0, 122.0, 121.0, 120.5, 121.0]
+WORK = [610.0, 655.0, 580.0, 640.0, 602.0, 633.0]
+
+
+@pytest.mark.row("M14")
+@pytest.mark.row("M5")
+@pytest.mark.parametrize(
+    ("samples", "says"),
+    [
+        (devices((FULL, STEADY), (FULL, STEADY)), "still"),  # a collective spins on both
+        (devices(([0.0] * 6, [70.0] * 6), (FULL, STEADY)), "still"),  # one never came
+        (devices((FULL, WORK), (FULL, STEADY)), "working"),  # a long kernel: all wait for it
+        (devices((FULL, [None] * 6)), "unknown"),  # 100 % alone is no proof, of neither
+        (devices(([100, 100, 100, 40, 95, 10], STEADY)), "unknown"),
+        (devices((FULL, STEADY))[:4], "unknown"),  # too few periods
+        ([sample(at, *IDLE) for at in range(6)], "unknown"),  # no GPU
+    ],
+)
+def test_what_gpus_say_over_a_silence(samples: list[Sample], says: str) -> None:
+    assert gpus(samples) == says
+
+
+@pytest.mark.row("M14")
+def test_gpus_that_stand_still_confirm_what_idle_cpus_alone_can_not() -> None:
+    still = devices((FULL, STEADY), (FULL, STEADY))
+    assert opinion(still[0], still[-1]).says == "unknown"
+    assert opinion(still[0], still[-1], devices=gpus(still)).says == "confirms"
+    working = devices((FULL, WORK), (FULL, STEADY))
+    assert opinion(working[0], working[-1], devices=gpus(working)).says == "contradicts"
+
+
+def test_a_cpu_that_waits_for_its_gpu_in_a_loop_is_no_contradiction() -> None:
+    still = devices((FULL, STEADY), (FULL, STEADY))
+    spins = still[-1].but(ranks=tuple(rank.but(cpu_seconds=20.0) for rank in still[-1].ranks))
+    assert opinion(still[0], spins).says == "contradicts"
+    heard = opinion(still[0], spins, devices="still")
+    assert (heard.says, heard.ranks) == ("unknown", (0, 1)), "the stacks have the last word"
 
 
 @pytest.mark.row("M14")

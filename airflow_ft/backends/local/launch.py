@@ -7,6 +7,7 @@ goes to exec as it was given; no shell is anywhere.
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -44,7 +45,7 @@ def start_node(folder: JobFolder, identity: Identity, placement: Placement, spec
     log = os.path.join(directory, "launch.log")
     try:
         done = subprocesses.run(
-            agent_command(folder, identity, spec, node),
+            agent_command(folder, identity, placement, spec, node),
             START_SECONDS,
             env=environment(folder, identity, placement, spec, node),
             cwd=spec.workdir,
@@ -58,7 +59,7 @@ def start_node(folder: JobFolder, identity: Identity, placement: Placement, spec
         return f"the agent of {node} could not be started: {file.read()[-500:].decode('utf-8', 'replace').strip()}"
 
 
-def agent_command(folder: JobFolder, identity: Identity, spec: Spec, node: str) -> list[str]:
+def agent_command(folder: JobFolder, identity: Identity, placement: Placement, spec: Spec, node: str) -> list[str]:
     """The agent's command line. Isolated and without site: it needs the standard library alone, and starts faster."""
     directory = folder.node(node)
     archive = agent_archive.build_agent_archive(Path(folder.root, "agents"))
@@ -71,9 +72,22 @@ def agent_command(folder: JobFolder, identity: Identity, spec: Spec, node: str) 
         "nonce": identity.uid[:12],
         "unless-exists": folder.tombstone_path,
         "output": os.path.join(directory, "output.log"),
+        "vitals": 0,  # /proc is read directly (``vitals``)
     }
+    if identity.preflight:
+        options["preflight"] = json.dumps(preflight(folder, identity, placement, node))
     given = [f"--{name}={value}" for name, value in options.items()]
     return [sys.executable, "-I", "-S", str(archive), "run", *given, "--once", "--detach", "--", *spec.argv]
+
+
+def preflight(folder: JobFolder, identity: Identity, placement: Placement, node: str) -> dict[str, object]:
+    """What the agent looks at before training. The port beside the store's is free: an address is one job's alone."""
+    peers = [
+        [name, address, placement.port + 1] for name, address in zip(placement.nodes, placement.addresses, strict=True)
+    ]
+    turns = os.path.join(folder.root, "preflight.lock")  # the nodes share this machine: they measure it in turns
+    ours = {"node": node, "peers": peers, "rank": placement.nodes.index(node), "turns": turns}
+    return {**identity.preflight, **ours}
 
 
 def environment(folder: JobFolder, identity: Identity, placement: Placement, spec: Spec, node: str) -> dict[str, str]:
