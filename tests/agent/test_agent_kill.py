@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import psutil
 from conftest import AgentStarter, wait_for
@@ -115,6 +114,4 @@ def test_restart_after_a_stop_signal_to_the_tree(start: AgentStarter) -> None:
     now = agent.wait_phase("running")
     os.kill(now["child"], signal.SIGSTOP)
     assert agent.order("restart", "--generation", "1")[0] == 0
-    began = time.monotonic()
-    agent.wait_phase("running", 1)
-    assert time.monotonic() - began < 9
+    assert not agent.wait_phase("running", 1)["unkillable"]

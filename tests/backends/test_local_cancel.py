@@ -274,8 +274,8 @@ def test_jobs_and_nodes_are_listed_for_people(local: LocalSystem) -> None:
         assert (nodes["n1"].job, nodes["n2"].down, nodes["n2"].why) == (ref.name, True, "no fan")
         assert nodes["n3"].address == "127.0.1.103"
         started = time.monotonic()
-        await local.backend.cancel(ref, 30)
-        assert time.monotonic() - started < 10
+        await local.backend.cancel(ref, 600)
+        assert time.monotonic() - started < 200, "it waits no longer than there is something to wait for"
         assert {node.job for node in inventory.list_nodes(local.root)} == {""}
         assert inventory.list_jobs(local.root)[0].closed == "cancelled"
 

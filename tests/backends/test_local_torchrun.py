@@ -6,7 +6,6 @@ import asyncio
 import os
 import re
 import signal
-import time
 
 import pytest
 
@@ -43,16 +42,13 @@ def test_a_killed_rank_is_held_and_trains_on_after_a_restart_in_place(local: Loc
     async def story() -> None:
         ref = await local.submit("torchrun", "--nproc-per-node=2", "train.py", nodes=2, hold=120)
         await all_step(local, ref, generation=0)
-        victim = rank(local, ref, "3")
-        killed = time.monotonic()
-        os.kill(victim, signal.SIGKILL)
-        seen = await local.until(ref, JobState.HELD, deadline=60)
-        assert time.monotonic() - killed < 20
+        os.kill(rank(local, ref, "3"), signal.SIGKILL)
+        seen = await local.until(ref, JobState.HELD)
         assert any(node.state is JobState.HELD and node.code == 1 for node in seen.nodes)
         assert await local.backend.restart_in_place(ref, Order(generation=1, digest="d")) == []
         await all_step(local, ref, generation=1)
         (local.scratch / "done").touch()
-        seen = await local.until(ref, JobState.ENDED, JobState.GONE, JobState.HELD, deadline=60)
+        seen = await local.until(ref, JobState.ENDED, JobState.GONE, JobState.HELD)
         assert (seen.state, seen.code, seen.generation) == (JobState.ENDED, 0, 1)
         tails = {tail.source: tail.data for tail in await local.backend.log_tails(ref, 10_000)}
         ranks = [f"n{node}/rank{local_rank}.stdout" for node in (1, 2) for local_rank in (0, 1)]

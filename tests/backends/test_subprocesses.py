@@ -49,8 +49,8 @@ def test_a_child_that_takes_too_long_is_killed_with_its_children(run: Run, tmp_p
     started = time.monotonic()
     done = run(["sh", "-c", "sleep 1000 & sleep 1000"], 0.3, env={"MARK": marker, "PATH": os.environ["PATH"]})
     assert (done.timed_out, done.code) == (True, -9)
-    assert time.monotonic() - started < 3
-    end = time.monotonic() + 5
+    assert time.monotonic() - started < 100, "it would sleep for 1000 s"
+    end = time.monotonic() + 60
     while processes.with_marker("MARK", marker) and time.monotonic() < end:
         time.sleep(0.05)
     assert processes.with_marker("MARK", marker) == []
@@ -75,10 +75,10 @@ def test_a_cancelled_caller_kills_its_child(tmp_path: Path) -> None:
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
-        await asyncio.sleep(0.2)
+        while processes.with_marker("MARK", marker):
+            await asyncio.sleep(0.02)
 
-    asyncio.run(story())
-    assert processes.with_marker("MARK", marker) == []
+    asyncio.run(asyncio.wait_for(story(), 60))
 
 
 def test_a_detached_process_writes_to_its_file(tmp_path: Path) -> None:
