@@ -1,6 +1,7 @@
 """Hangs: false alarms on healthy runs, and how long after a hang the alarm comes. Ours beside the usual rules.
 
     python -m benchmarks.hang ../shared/traces --json hang.json
+    python -m benchmarks.hang --live [--kinds sleep,spin] [--rounds 5]      # real torchrun: see hang_live
 
 The runs are real (MLPerf training v4.0 and v5.1; modded-nanoGPT). Their lines are written as training prints them,
 read by ``ProgressReader`` and given to ``HangDetector`` with its default settings. A hang is a cut: the log falls
@@ -21,13 +22,19 @@ import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 
+from airflow_ft.attempts.ports import TryInfo, WatchOrder
+from airflow_ft.attempts.sight import Sight
+from airflow_ft.backends.base import LogChunk
+from airflow_ft.core.chain import JobRef
 from airflow_ft.core.hang import HangDetector
 from airflow_ft.core.loglines import LineReader
+from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.progress import ProgressReader
 from airflow_ft.core.replay import Observed, alarms, detected_after
+from benchmarks import hang_live
 
 FIXED = (60, 300, 600, 1800)
 HISTORY, UNTIL_KNOWN = 64, 1800.0
@@ -50,8 +57,14 @@ def main() -> int:
     parser.add_argument("traces", nargs="?", type=Path, default=Path("../shared/traces"))
     parser.add_argument("--json", type=Path, help="write all numbers to this file")
     parser.add_argument("--cuts", type=int, default=20, help="hangs a run (default: %(default)s)")
+    parser.add_argument("--live", action="store_true", help="instead of traces: a real torchrun that gets stuck")
+    parser.add_argument("--kinds", default=",".join(hang_live.KINDS), help="with --live (default: %(default)s)")
+    parser.add_argument("--rounds", type=int, default=5, help="with --live, of each kind (default: %(default)s)")
+    parser.add_argument("--step-seconds", type=float, default=0.3, help="with --live (default: %(default)s)")
     parser.add_argument("--every", type=int, default=1, help="take each n-th run only (default: all)")
     args = parser.parse_args()
+    if args.live:
+        return _live(args)
     if not args.traces.is_dir():
         print(f"skipped: there is no folder {args.traces}. Give the folder with mlperf/ and nanogpt/.")
         return 0
@@ -59,9 +72,21 @@ def main() -> int:
     _show(result)
     cost = min(_cost() for _ in range(5))  # the best of five: others work on this machine, too
     print(f"cost: {cost:.0f} us a line; 1,000 jobs at one line a second: {cost / 10:.1f} % of a core")
+    watching = _thousand()
+    print(f"1,000 jobs really watched in one process, a line a second each: {watching:.1f} % of a core")
     if args.json:
-        args.json.write_text(json.dumps({**result, "cost_us_per_line": round(cost, 1)}, indent=1) + "\n")
+        args.json.write_text(
+            json.dumps({**result, "cost_us_per_line": round(cost, 1), "thousand": watching}, indent=1) + "\n"
+        )
     return 0 if all(kind["ours"]["alarms"] == 0 for kind in result.values()) else 1
+
+
+def _live(args: argparse.Namespace) -> int:
+    found = hang_live.measure(args.kinds.split(","), args.rounds, args.step_seconds)
+    hang_live.show(found)
+    if args.json:
+        args.json.write_text(json.dumps(found, indent=1) + "\n")
+    return 0 if all(values["detected"] == values["rounds"] for values in found.values()) else 1
 
 
 def _measure(folder: Path, read: object, args: argparse.Namespace) -> dict[str, dict[str, object]]:
@@ -150,6 +175,24 @@ def _cost() -> float:
         detector.observe(now, progress.progress.step, progress.progress.phase)
         detector.check(now)
     return (time.process_time() - start) / len(lines) * 1e6
+
+
+def _thousand(jobs: int = 1_000, seconds: int = 20) -> float:
+    """Return the share of a core, in percent, that watching so many jobs takes: bytes, progress, detector, state."""
+    policy, now = FaultTolerancePolicy.full(), [AT]
+    ref = JobRef(backend="x", name="j", uid="u", chain_id="c", attempt=0, submitted_at=AT)
+    info = TryInfo(dag_id="d", run_id="r", task_id="t", try_number=1, max_tries=1, ti_id="x")
+    sights = [Sight(WatchOrder(info=info, ref=ref), policy, lambda: now[0]) for _ in range(jobs)]
+    start = time.process_time()
+    for second in range(seconds):
+        now[0] = AT + timedelta(seconds=second)
+        for number, sight in enumerate(sights):
+            line = COST_LINES[number % len(COST_LINES)].format(n=second).encode()
+            sight.take([LogChunk(source="n1/output", data=line)], {"n1/output": second})
+            sight.verdict()
+            if (second + number) % 10 == 0:  # as often as the watch saves it
+                sight.to_state()
+    return round((time.process_time() - start) / seconds * 100, 1)
 
 
 # --- the runs ----------------------------------------------------------------------------------------------------

@@ -185,7 +185,7 @@ async def _round(kind: str, step_seconds: float) -> tuple[float | None, bool, st
         ref = await backend.submit(job, Submission(name="hang-0-a0", chain_id="hang-0", attempt=0, grace=1))
         info = TryInfo(dag_id="hang", run_id="r", task_id="t", try_number=1, max_tries=1, ti_id="x")
         order = WatchOrder(info=info, ref=ref, policy=write_policy(FaultTolerancePolicy.full()))
-        watching = asyncio.create_task(prepared_watch(order, desk).watch())  # type: ignore[arg-type]
+        watching = asyncio.create_task(prepared_watch(order, desk).watch())
         try:
             since = await _stuck(kind, folder, ref, backend)
             end = time.time() + LIMIT_SECONDS
