@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from datetime import datetime, timedelta, timezone
 from typing import Any
+from uuid import uuid4
 
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.views.records import StoredChain, StoredRows, assembled
@@ -78,18 +79,7 @@ class Tables:
                 record |= who
             rows.append({**who, "dag_run_id": run, "key": key, "value": json.dumps(record), "updated_at": now})
         self.session.execute(insert(TaskStateStoreModel), rows)
-        of_task = {"state": state, "pool": "default_pool", "try_number": 1, "max_tries": 1000, "run_id": run_id}
-        table = TaskInstance.__table__
-        given = {**of_task, **who, "id": self._uuid()}
-        for column in table.columns:  # what this version of Airflow wants beside it
-            if (
-                column.name not in given
-                and not column.nullable
-                and column.default is None
-                and not column.server_default
-            ):
-                given[column.name] = "" if column.type.python_type is str else 0
-        self.session.execute(insert(table).values(**given))
+        self.session.execute(insert(TaskInstance.__table__).values(**self.task_instance(who, state)))
         for key, value in (xcoms or {}).items():
             self.session.execute(
                 insert(XComModel.__table__).values(**who, dag_run_id=run, key=key, value=value, timestamp=now)
@@ -97,7 +87,13 @@ class Tables:
         self.session.commit()
 
     @staticmethod
-    def _uuid() -> Any:
-        from uuid import uuid4
+    def task_instance(who: dict[str, Any], state: str | None) -> dict[str, Any]:
+        """A row for a task instance, with what this version of Airflow wants in it."""
+        from airflow.models.taskinstance import TaskInstance
 
-        return uuid4()
+        given = {**who, "id": uuid4(), "state": state, "pool": "default_pool", "try_number": 1, "max_tries": 1000}
+        for column in TaskInstance.__table__.columns:
+            optional = column.nullable or column.default is not None or column.server_default is not None
+            if column.name not in given and not optional:
+                given[column.name] = "" if column.type.python_type is str else 0
+        return given
