@@ -61,6 +61,7 @@ def _run(options: argparse.Namespace, words: list[str], unknown: list[str]) -> i
         grace_seconds=options.grace,
         nonce=options.nonce,
         once=options.once,
+        preflight=options.preflight,
         unless_exists=os.path.abspath(options.unless_exists) if options.unless_exists else None,
         last_words=options.last_words,
         vitals_seconds=options.vitals,
@@ -109,6 +110,7 @@ def _show(options: argparse.Namespace) -> int:
         "command_lives": bool(found and processes.is_alive(found.get("child"), found.get("child_start"))),
         "report": state.read_report(directory),
         "notes": orders.notes(directory),
+        "oom_kills": processes.oom_kills(),
     }
     print(json.dumps(shown, separators=(",", ":")))
     return 0
@@ -131,6 +133,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     run.add_argument("--once", action="store_true", help="start nothing (exit 75) if this incarnation began before")
     run.add_argument("--detach", action="store_true", help="become a daemon; return when it holds its lock")
+    run.add_argument("--preflight", help="JSON: look at this node first; see preflight.py")
     run.add_argument("--output", help="file for stdout and stderr of the daemon (DIR/output.log)")
     order = verbs.add_parser("order", allow_abbrev=False, help="give a numbered order to the agent of a folder")
     order.add_argument("action", choices=("restart", "stacks", "release"))

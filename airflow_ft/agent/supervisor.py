@@ -25,7 +25,7 @@ import time
 from contextlib import suppress
 from typing import Any, NamedTuple
 
-from . import command, messages, orders, processes, state
+from . import command, gate, messages, orders, processes, state
 from .children import ChildWatch
 from .detach import Caller
 from .helpers import DumpHelper, VitalsHelper
@@ -56,6 +56,7 @@ class Options(NamedTuple):
     once: bool = False
     last_words: str | None = None
     vitals_seconds: float = 0.0
+    preflight: str | None = None
 
 
 def run(options: Options, caller: Caller) -> int:
@@ -65,6 +66,7 @@ def run(options: Options, caller: Caller) -> int:
     try:
         supervisor.prepare()
         caller.tell(0)
+        supervisor.preflight()
         supervisor.spawn()
     except state.RefusedError as refusal:
         caller.tell(refusal.code, str(refusal))
@@ -144,6 +146,12 @@ class Supervisor:
         self._state.change()
         self._site = command.install_site(options.directory)
 
+    def preflight(self) -> None:
+        """Look at the node first, if that is wanted (`gate`). A gate that is broken itself keeps nobody out."""
+        odd = gate.check(self._options.directory, self._options.preflight, self._now["generation"])
+        if odd:
+            self._say("preflight", why=odd)
+
     def spawn(self) -> None:
         """Start the command for the current generation."""
         options = self._options
@@ -170,6 +178,8 @@ class Supervisor:
             os.write(2, ("ft-agent: %s\n" % refusal).encode("utf-8", "backslashreplace"))
         if self._state is not None:
             self._exit = refusal.code
+            if refusal.code == gate.EXIT_FAILED:  # the node's own end, with a code that everybody sees
+                self._change(code=refusal.code, exited_at=time.time())
             return self.finish()
         return refusal.code
 

@@ -98,6 +98,7 @@ class Submission(Record):
     tags: dict[str, str] = Field(default_factory=dict)  # dag, run, task, map_index: for people who list jobs
     excluded_nodes: tuple[str, ...] = ()  # never there
     soft_nodes: tuple[str, ...] = ()  # rather elsewhere: used only if no other is free
+    preflight: dict[str, object] = Field(default_factory=dict)  # for the agent; empty: none
     resume_from: str = ""  # FT_RESUME_FROM: a hint for the training command, empty for the first attempt
     hold: float = 120.0  # seconds that a node waits for a decision after its command ended abnormally
     grace: float = 60.0  # seconds between TERM and KILL

@@ -28,6 +28,7 @@ from airflow_ft.core.facts import Facts, LogText
 from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Retry, Role, Suspect, Trust
 from airflow_ft.core.findings import Finding, Reading, read_logs
 from airflow_ft.core.launchers import Death
+from airflow_ft.core.preflight import diagnosis_of
 from airflow_ft.core.prefixes import Who
 from airflow_ft.core.rules import RuleSet, Signature, compile_signatures
 from airflow_ft.core.starting import alike_at_start
@@ -46,6 +47,9 @@ def classify(facts: Facts, signatures: Sequence[Signature] | RuleSet) -> Diagnos
     rules = signatures if isinstance(signatures, RuleSet) else _compiled(tuple(signatures))
     if facts.planned_stop:
         return _planned(facts)
+    checked = diagnosis_of(facts.evidence, facts.nodes)
+    if checked is not None:
+        return checked
     reading = read_logs(facts.logs, rules)
     diagnosis = (
         _lost_node(facts, reading)

@@ -36,6 +36,7 @@ from airflow_ft.core.policy_settings import (
     Switch,
 )
 from airflow_ft.core.policy_yaml import read_document, write_document
+from airflow_ft.core.preflight import PreflightSettings
 from airflow_ft.core.settings import CheckedSettings, Flag, Seconds, SettingsError, Whole, did_you_mean, setting
 from airflow_ft.core.user_rules import UserRule
 
@@ -70,6 +71,8 @@ class FaultTolerancePolicy(CheckedSettings):
     :param on_fault: ``notify``: a rehearsal. What would be done is recorded, what basic mode does is done.
         ``ask``: everything but a disruption waits for a person. The switches below are for single actions.
     :param ask: how a person is asked.
+    :param preflight: what is looked at on every node before training.
+    :param on_preflight_error: a preflight that breaks or takes too long: ``train`` all the same, or ``fail``.
     :param settle_seconds: from the first node that is held to the decision, for evidence to arrive.
     :param hold_seconds: how long a node waits for the decision.
     :param grace_seconds: between TERM and KILL.
@@ -105,6 +108,8 @@ class FaultTolerancePolicy(CheckedSettings):
     on_bisect: Switch = setting("act", allowed=SWITCH)
     on_stop: Switch = setting("act", allowed=SWITCH)
     ask: AskSettings = setting(AskSettings(), allowed="Give AskSettings.")
+    preflight: PreflightSettings = setting(PreflightSettings(), allowed="Give PreflightSettings.")
+    on_preflight_error: Literal["train", "fail"] = setting("train", allowed="Give train or fail.")
     settle_seconds: Seconds = setting(2.0, ge=0, le=60, allowed="Give seconds from 0 to 60.")
     hold_seconds: Seconds = setting(120.0, ge=0, le=3600, allowed="Give seconds from 0 to 3600.")
     grace_seconds: Seconds = setting(60.0, ge=0, le=3600, allowed="Give seconds from 0 to 3600.")
@@ -139,6 +144,10 @@ class FaultTolerancePolicy(CheckedSettings):
     def enabled(self) -> bool:
         """Whether anything is done about faults at all (and nodes are checked before training)."""
         return self.mode != "off" and self.max_restarts > 0
+
+    def preflight_for_agent(self) -> dict[str, Any]:
+        """Return what the agent looks at before training; empty for nothing (``max_restarts=0``: M2)."""
+        return self.preflight.for_agent(self.on_preflight_error) if self.enabled else {}
 
     @property
     def detects_hangs(self) -> bool:

@@ -150,6 +150,7 @@ def _identity(job: LocalJob, submission: Submission) -> Identity:
         pool_nodes=job.pool_nodes,
         excluded_nodes=submission.excluded_nodes,
         soft_nodes=submission.soft_nodes,
+        preflight=submission.preflight,
         resume_from=submission.resume_from,
         folders=(job.folder(), *([os.path.expanduser(job.checkpoints)] if job.checkpoints else [])),
         hold=submission.hold,

@@ -10,8 +10,10 @@ import os
 import signal
 from collections.abc import Sequence
 
-from airflow_ft.backends.base import NodeReport, Observation
-from airflow_ft.backends.local.folder import JobFolder
+from airflow_ft.agent.preflight_result import EXIT_FAILED
+from airflow_ft.backends import preflight_reports
+from airflow_ft.backends.base import NodeReport, Observation, UnreachableError
+from airflow_ft.backends.local.folder import JobFolder, read_json
 from airflow_ft.core.faults import Evidence, FaultClass, Role, Trust
 
 # torch fails to save, and Python to print, at 0; below this a checkpoint of any size does. A gut feeling.
@@ -23,7 +25,17 @@ def evidence(folder: JobFolder, seen: Observation, watched: Sequence[str] = ()) 
     lost = [_lost(node) for node in seen.nodes if node.lost]
     exits = [_exit(node) for node in seen.nodes if node.code]
     stuck = [_unkillable(node) for node in seen.nodes if node.unkillable]
-    return lost + _full_disks([folder.path, *watched]) + stuck + exits
+    checked = [one for node in seen.nodes for one in _preflight(folder, node)]
+    return lost + checked + _full_disks([folder.path, *watched]) + stuck + exits
+
+
+def _preflight(folder: JobFolder, node: NodeReport) -> list[Evidence]:
+    if node.code != EXIT_FAILED:
+        return []
+    try:
+        return preflight_reports.evidence(node.node, read_json(os.path.join(folder.node(node.node), "preflight.json")))
+    except UnreachableError:
+        return []
 
 
 def _lost(node: NodeReport) -> Evidence:

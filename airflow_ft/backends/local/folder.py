@@ -39,6 +39,7 @@ class Identity(Record):
     pool_nodes: int
     excluded_nodes: tuple[str, ...] = ()
     soft_nodes: tuple[str, ...] = ()
+    preflight: dict[str, object] = Field(default_factory=dict)
     resume_from: str = ""
     folders: tuple[str, ...] = ()  # where the job writes: their disks matter
     hold: float
