@@ -250,13 +250,17 @@ class HangDetector:
             self._waited = self._in_phase if begins else 0.0
         elif kind is not None:
             self._learn(kind)
-        elif not self._hung and self._silence > 0 and self._skipped <= COARSE_SECONDS:  # 0: read in one go
+        elif self._is_learnt() and self._silence > 0 and self._skipped <= COARSE_SECONDS:  # 0: read in one go
             self._rhythm.add(self._silence + self._skipped, self._step or 0, step, self._at_once)
         self._at_once = 1 if self._silence > 0 else self._at_once + 1
         self._step, self._phase, self._before = step, phase, None
         self._stepped, self._ever_stepped = begins, self._ever_stepped or begins
         self._silence = self._in_phase = self._skipped = 0.0
         self._hung = False
+
+    def _is_learnt(self) -> bool:
+        """Whether the silence that ends is a part of the rhythm: a long one that was called a hang is none."""
+        return not self._hung or self._silence <= self.config.floor_seconds / 2
 
     def _change_phase(self, phase: str | None) -> None:
         was = self._phase

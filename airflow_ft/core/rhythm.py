@@ -37,6 +37,7 @@ KEPT_PAUSES = 8
 CLEAN = 10  # both sides of a round step count
 NEVER_CLEAN = 1_000  # printed steps: so round that it stays suspicious
 ROUND = 50  # printed steps: closer together, nothing is round
+SLOW_LINE_SECONDS, SLOW_ROUND = 10.0, 5  # who prints each 100th step evaluates each 1,000th
 KEPT_ROUNDS = 12
 ROUND_SHARE = 3  # of the ceiling, behind a round step: evaluations of minutes
 SHARE = 4  # a quarter of the ceiling is given where little is known: the first steps, the first step after a phase
@@ -112,7 +113,7 @@ class Rhythm:
         if pause:
             self._remember_pause(seconds)
         stride = self._stride()
-        if stride and (which := _roundness(before, stride)):
+        if stride and (which := _roundness(before, stride, self._round())):
             self._cross(str(which), seconds if pause else 0.0)
         self._intervals.append(seconds)
         if step > before:
@@ -199,8 +200,11 @@ class Rhythm:
 
     def _is_suspicious(self, step: int | None) -> bool:
         stride = self._stride()
-        which = _roundness(step, stride) if stride and step is not None else 0
+        which = _roundness(step, stride, self._round()) if stride and step is not None else 0
         return which > 0 and (which >= NEVER_CLEAN * stride or self._clean.get(str(which), 0) < CLEAN)
+
+    def _round(self) -> int:
+        return ROUND if self.usual_seconds() < SLOW_LINE_SECONDS else SLOW_ROUND
 
     def _stride(self) -> int:
         return sorted(self._strides)[len(self._strides) // 2] if self._strides else 0
@@ -219,7 +223,7 @@ def _middle(intervals: list[float]) -> float:
     return 0.0
 
 
-def _roundness(step: int, stride: int) -> int:
+def _roundness(step: int, stride: int, least: int) -> int:
     """Return which kind of round number this step or the next one is: the largest of 50, 100, 500, … that divides it.
 
     It is asked of the printed lines, too: where each 64th step is printed, step 64,000 is the thousandth line. 0 if
@@ -229,7 +233,7 @@ def _roundness(step: int, stride: int) -> int:
     if stride > 1:
         kinds += [stride * _roundest(at // stride) for at in (step, step + stride) if at % stride == 0]
     kind = max(kinds)
-    return kind if kind >= ROUND * stride else 0
+    return kind if kind >= least * stride else 0
 
 
 def _roundest(number: int) -> int:

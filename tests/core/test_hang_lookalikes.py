@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from airflow_ft.core.hang import HangConfig, HangDetector
 from airflow_ft.core.replay import Observed, alarms
 
+CHANCE = random.Random(1)
 Event = tuple[float, int | None, str | None]
 
 
@@ -56,6 +58,24 @@ HEALTHY = {
     ],
     "a step that takes eight times as long": steps(30, 1, 3_000, lambda n: 1.9 if n % 211 == 13 else 0.23),
     "a run that becomes slower": steps(30, 1, 3_000, lambda n: 0.3 * 1.002**n),
+    "sequences that become twice as long, four times": steps(30, 1, 4_000, lambda n: 0.2 * 2 ** (n // 1_000)),
+    "sequences eight times as long at once": steps(30, 1, 2_000, lambda n: 1.5 if n < 1_000 else 12.0),
+    "evaluations of many lengths, each 100 steps": steps(
+        30, 1, 3_000, lambda n: 20 + 70 * CHANCE.random() if n % 100 == 1 and n > 1 else 0.5
+    ),
+    "evaluations that grow": steps(30, 1, 5_000, lambda n: 10 + n / 50 if n % 250 == 1 and n > 1 else 0.4),
+    "a garbage collection each 333 steps": steps(30, 1, 3_000, lambda n: 5 if n % 333 == 0 else 0.3),
+    "steps of two speeds": steps(30, 1, 3_000, lambda n: 0.2 if n % 2 else 1.8),
+    "steps with a heavy tail": steps(30, 1, 5_000, lambda n: 0.3 * min(CHANCE.paretovariate(1.8), 15)),
+    "each 100th step is printed, each 1,000th is evaluated": [
+        (30 + n * 20.0 + (n // 10) * 180, n * 100, "train") for n in range(1, 200)
+    ],
+    "a profiler for six steps": steps(30, 1, 1_000, lambda n: 6 if 100 <= n <= 105 else 0.3),
+    "a log that is flushed each 4 kB": [(60 + (n // 73 + 1) * 36.5, n, "train") for n in range(6_000)],
+    "a transport that lags by ten seconds to a minute": [
+        (60 + turn * 10.0 + 50 * (turn % 3 == 1), 25 * turn + n, "train") for turn in range(1, 160) for n in range(25)
+    ],
+    "one line an epoch of ten minutes": [(600.0 * n, n, "train") for n in range(1, 50)],
 }
 
 
@@ -148,3 +168,11 @@ def test_minutes_in_which_our_machine_slept_are_not_learned() -> None:
     before = detector.threshold()
     detector.observe(173.5 + 7_200, 288, "train")
     assert detector.threshold() == before
+
+
+def test_a_short_pause_that_was_called_a_hang_is_called_so_once() -> None:
+    """Nobody acted on it, so it was none: it is expected to come again. A long one stays an incident each time."""
+    short = steps(30, 1, 1_500, lambda n: 30 if n % 137 == 0 else 0.5)
+    assert len(alarms(HangDetector(), short)) == 1
+    long = steps(30, 1, 1_500, lambda n: 900 if n % 437 == 0 else 0.5)
+    assert len(alarms(HangDetector(), long)) == 3
