@@ -22,7 +22,7 @@ from pydantic import BaseModel
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.views.chain_view import chain_view, run_page
 from airflow_ft.views.chain_view import run_id as id_of_run
-from airflow_ft.views.figures import figures
+from airflow_ft.views.figures import MOST_NODES, figures
 from airflow_ft.views.listing import Filter, write_feedback
 from airflow_ft.views.lists import chain_page, run_chains
 from airflow_ft.views.markdown import as_markdown
@@ -32,6 +32,7 @@ from airflow_ft.views.models import (
     Feedback,
     FeedbackGiven,
     Figures,
+    NodePage,
     RunChains,
     RunDetail,
     RunPage,
@@ -238,6 +239,20 @@ def chains(
 def sums(db: Session, user: GetUserDep, days: Annotated[int, Query(ge=1, le=366)] = 30) -> Figures:
     """Return what fault tolerance came to in the DAGs that the user may read, and their nodes by faults."""
     return figures(db, sorted(readable_dags(user, db)), _now(), days)
+
+
+@router.get("/nodes")
+def nodes(
+    db: Session,
+    user: GetUserDep,
+    days: Annotated[int, Query(ge=1, le=366)] = 30,
+    offset: Annotated[int, Query(ge=0, le=MOST_NODES)] = 0,
+    limit: Annotated[int, Query(ge=1, le=MOST_ITEMS)] = 25,
+) -> NodePage:
+    """Return a page of the nodes that diagnoses named in DAGs that the user may read, most faults first."""
+    found = figures(db, sorted(readable_dags(user, db)), _now(), days).nodes
+    more = offset + limit if offset + limit < len(found) else None
+    return NodePage(days=days, total=len(found), items=found[offset : offset + limit], next=more)
 
 
 @router.get("/openapi.json", include_in_schema=False)

@@ -358,6 +358,16 @@ class NodeRow(View):
     excluded_by: int = 0
 
 
+class NodePage(View):
+    """A page of nodes, those with most faults first. ``next`` is the ``offset`` of the following page."""
+
+    version: int = API_VERSION
+    days: int
+    total: int
+    items: tuple[NodeRow, ...]
+    next: int | None = None
+
+
 class Figures(View):
     """What fault tolerance came to over some days, in the DAGs that the user may read."""
 

@@ -149,7 +149,7 @@ def test_nothing_of_another_dag_is_seen_anywhere(site: Site) -> None:
     # A DAG in the query doesn't change whose rights are asked for.
     assert site.get("/api/v1/chain/b?dag_id=a&run_id=run&task_id=train").status_code == 403
     everywhere = [
-        site.get(f"/api/v1/{path}").text for path in ("chains", "chains?dag_id=b", "figures", "chains?limit=1")
+        site.get(f"/api/v1/{path}").text for path in ("chains", "chains?dag_id=b", "figures", "nodes", "chains?limit=1")
     ]
     assert not any("secret-run" in text or '"b"' in text for text in everywhere)
     figures = site.get("/api/v1/figures").json()
@@ -170,6 +170,14 @@ def test_lists_are_cut_to_what_may_be_read_before_they_are_paged(site: Site) -> 
             break
         assert len(page["items"]) == 1
     assert seen == ["run3", "run2", "run"]
+
+
+def test_nodes_are_paged_with_most_faults_first(site: Site) -> None:
+    page = site.get("/api/v1/nodes?limit=1").json()
+    assert page["items"][0]["faults"] >= 1
+    assert page["items"][0]["name"].startswith("n")
+    beyond = site.get(f"/api/v1/nodes?offset={page['total']}").json()
+    assert (beyond["items"], beyond["next"]) == ([], None)
 
 
 def test_lists_can_be_narrowed(site: Site) -> None:
