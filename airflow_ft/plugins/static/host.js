@@ -1,9 +1,8 @@
-// What the host gives (React, Chakra, its base address), and how this plugin talks to its API.
-// No build step: these modules are what the browser loads, on the host's own React and Chakra.
+// What the host gives (React, its base address; its Chakra theme is in `styles`), and how this plugin talks to its API.
+// No build step: these modules are what the browser loads, on the host's own React.
 
-const { React, ChakraUI } = globalThis;
-export const { useCallback, useEffect, useId, useLayoutEffect, useMemo, useRef, useState } = React;
-export const { Box, Button, Spinner } = ChakraUI;
+const { React } = globalThis;
+export const { useEffect, useId, useLayoutEffect, useMemo, useRef, useState } = React;
 export const h = React.createElement;
 export const Fragment = React.Fragment;
 
