@@ -35,12 +35,13 @@ dist.destroy_process_group()
 
 
 @pytest.mark.torch
-def test_a_killed_rank_is_held_and_trains_on_after_a_restart_in_place(local: LocalSystem) -> None:
+@pytest.mark.parametrize("options", [[], ["--rdzv-id=mine"]], ids=["our-rendezvous", "the-users-rendezvous"])
+def test_a_killed_rank_is_held_and_trains_on_after_a_restart_in_place(local: LocalSystem, options: list[str]) -> None:
     """Two nodes with two ranks each: all four reduce again in the new generation; every rank has its own log."""
     (local.scratch / "train.py").write_text(TRAIN)
 
     async def story() -> None:
-        ref = await local.submit("torchrun", "--nproc-per-node=2", "train.py", nodes=2, hold=120)
+        ref = await local.submit("torchrun", *options, "--nproc-per-node=2", "train.py", nodes=2, hold=120)
         await all_step(local, ref, generation=0)
         os.kill(rank(local, ref, "3"), signal.SIGKILL)
         seen = await local.until(ref, JobState.HELD)

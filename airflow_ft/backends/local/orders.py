@@ -19,6 +19,7 @@ from airflow_ft.agent import stacks as agent_stacks
 from airflow_ft.agent import state as agent_state
 from airflow_ft.backends import agent_archive, subprocesses
 from airflow_ft.backends.base import Order, StackGroup
+from airflow_ft.backends.local import rendezvous
 from airflow_ft.backends.local.folder import Identity, JobFolder
 
 STACK_SECONDS = 8.0  # py-spy has 5 s, faulthandler 3 s (agent.stacks)
@@ -27,6 +28,9 @@ TRIES = 5  # a number that somebody else took in the same moment
 
 async def restart(folder: JobFolder, identity: Identity, nodes: tuple[str, ...], order: Order) -> list[str]:
     """Give the order to every node; returns those that refused."""
+    spec = await asyncio.to_thread(folder.spec)
+    if len(nodes) > 1 and spec is not None and rendezvous.is_fixed(spec.argv, spec.env):
+        await rendezvous.end_older(folder, nodes, order.generation)
     given = await asyncio.gather(*(asyncio.to_thread(_give, folder, identity, node, order) for node in nodes))
     return [node for node, accepted in zip(nodes, given, strict=True) if not accepted]
 
