@@ -1,4 +1,4 @@
-"""Lookout: follow the progress of something that somebody else runs: a job of any backend, or log files.
+"""Lookout: follow the progress of something that somebody else runs: a job of any backend, log files, a file's changes.
 
 One coroutine, run by the sensor's trigger (deferred) or by its worker. It only looks: nothing is submitted, stopped or
 restarted. Each turn reads what the logs gained, then asks: has training ended, has it passed the step that is waited
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import glob
 from collections.abc import Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ READ_BYTES = 4_000_000  # of new log a turn
 MOST_FILES = 256
 PROGRESS_KEY = "ft_progress"
 STATE_KEY = "ft_lookout"
+TOUCHED = "touched"
 PUBLISH_EVERY = timedelta(seconds=10)
 SAY_EVERY = timedelta(seconds=60)
 PAUSE_AFTER_ERROR_SECONDS = 5.0
@@ -46,6 +48,7 @@ class LookoutOrder(Record):
     info: TryInfo
     ref: JobRef | None = None
     files: str | None = None  # a path or a glob
+    touched: str | None = None  # the same: each newer modification time is a step
     until_step: int | None = None
     end_pattern: str | None = None  # a line that says that training has ended (RE2)
     progress_pattern: str | None = None
@@ -78,6 +81,8 @@ class Lookout:
         self._end = re2.compile(order.end_pattern) if order.end_pattern else None
         self._lines: dict[str, LineReader] = {}
         self._cursors: Cursors = {}
+        self._changed: int | None = None
+        self._touches = 0
         self._said_end = False
         self._told_incident = 0
         self._said_at: datetime | None = None
@@ -107,6 +112,8 @@ class Lookout:
         chunks, cursors = await self._read()
         await asyncio.to_thread(self._take, chunks)
         self._cursors = cursors
+        if self._order.touched is not None:
+            self._touch(await asyncio.to_thread(newest_change, self._order.touched))
         self._trouble = ""
         await self._tell()
         return self._judge(state, code, reason)
@@ -141,6 +148,15 @@ class Lookout:
             self._hang.grows(now.timestamp())
         if self._end is not None and self._end.search(line):
             self._said_end = True
+
+    def _touch(self, changed: int | None) -> None:
+        """A file that was changed is a step; the first look only says that it is there."""
+        if changed is None or changed <= (self._changed or 0):
+            return
+        first, self._changed = self._changed is None, changed
+        if not first:
+            self._touches += 1
+            self._take_line(f'ft-progress {{"step":{self._touches}}}', TOUCHED, self._desk.now())
 
     # --- judging -------------------------------------------------------------------------------------------------
 
@@ -210,6 +226,7 @@ class Lookout:
             "cursors": {source: at - unfinished.get(source, 0) for source, at in self._cursors.items()},
             "reader": self._reader.to_state(),
             "hang": self._hang.to_state(),
+            "changed": [self._changed, self._touches],
         }
 
     async def _take_up(self) -> None:
@@ -220,9 +237,20 @@ class Lookout:
                 cursors = {str(source): int(at) for source, at in saved["cursors"].items()}
                 self._reader = ProgressReader.from_state(saved["reader"], self._order.progress_pattern)
                 self._hang = HangDetector.from_state(self._config, saved["hang"])
+                self._changed, self._touches = saved.get("changed") or (None, 0)
                 self._cursors = cursors
         except Exception as error:  # noqa: BLE001 - a supervisor's border
             self._desk.say(f"The saved state can't be used ({error!r:.200}); reading from the beginning.")
+
+
+def newest_change(pattern: str) -> int | None:
+    """Return the newest modification time of the files of a glob, in nanoseconds; ``None`` if there is none yet."""
+    paths = [pattern] if Path(pattern).exists() else glob.glob(pattern, recursive=True)[:MOST_FILES]
+    times = []
+    for path in paths:
+        with suppress(OSError):
+            times.append(Path(path).stat().st_mtime_ns)
+    return max(times, default=None)
 
 
 def read_files(pattern: str, cursors: Cursors, limit: int) -> tuple[list[LogChunk], Cursors]:

@@ -36,11 +36,14 @@ def compile_end(pattern: str) -> None:
 class TrainingProgressSensor(BaseSensorOperator):
     """Watch a training that something else has started, by what it prints. It is never touched.
 
-    Give ``job`` or ``log``. The task's return value is the last progress; it is also in the XCom ``ft_progress`` while
-    the sensor waits, at most each 10 s. ``soft_fail`` and ``timeout`` are those of every sensor.
+    Give ``job`` or ``log``, or ``touched``, alone or beside one of them. The task's return value is the last progress;
+    it is also in the XCom ``ft_progress`` while the sensor waits, at most each 10 s. ``soft_fail`` and ``timeout`` are
+    those of every sensor.
 
     :param job: a job of any backend: a ``JobRef`` record, as a dictionary or JSON (templated).
     :param log: a log file that worker and triggerer can read, or a glob of several (templated).
+    :param touched: a file that training changes while it advances, or a glob (templated): each newer modification time
+        counts as a step, for trainings whose output says nothing. Alone it can't tell an end: give ``until_step``.
     :param until_step: succeed when this step was passed; otherwise when training ended.
     :param end_pattern: for ``log``: a regular expression (RE2) of the line that ends a training, where its end isn't
         recognised by itself.
@@ -52,7 +55,7 @@ class TrainingProgressSensor(BaseSensorOperator):
     :param deferrable: wait in the triggerer (default) instead of holding a worker slot.
     """
 
-    template_fields: Sequence[str] = ("job", "log_files", "until_step")
+    template_fields: Sequence[str] = ("job", "log_files", "touched", "until_step")
     template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json"}
     ui_color = "#e8f4ea"
 
@@ -61,6 +64,7 @@ class TrainingProgressSensor(BaseSensorOperator):
         *,
         job: Any = None,
         log: str | None = None,
+        touched: str | None = None,
         until_step: int | str | None = None,
         end_pattern: str | None = None,
         progress_pattern: str | None = None,
@@ -70,15 +74,22 @@ class TrainingProgressSensor(BaseSensorOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if (job is None) == (log is None):
-            raise ValueError("TrainingProgressSensor: give either job (a JobRef record) or log (a path or a glob).")
+        if (job is not None and log is not None) or (job is None and log is None and touched is None):
+            raise ValueError(
+                "TrainingProgressSensor: give either job (a JobRef record) or log (a path or a glob), or touched."
+            )
+        if job is None and log is None and until_step in (None, ""):
+            raise ValueError(
+                "until_step: missing. A file's changes (touched) don't tell when training ends. Give until_step (how "
+                "many changes), or job or log beside it."
+            )
         if poll_interval <= 0:
             raise ValueError(f"poll_interval: {poll_interval!r} is not allowed. Give seconds above 0.")
         if progress_pattern is not None:
             compile_pattern(progress_pattern)
         if end_pattern is not None:
             compile_end(end_pattern)
-        self.job, self.log_files = job, log
+        self.job, self.log_files, self.touched = job, log, touched
         self.until_step = until_step
         self.end_pattern, self.progress_pattern = end_pattern, progress_pattern
         self.hang = hang if isinstance(hang, HangSettings) else HangSettings(**(hang or {}))
@@ -138,6 +149,7 @@ class TrainingProgressSensor(BaseSensorOperator):
                 "info": try_info(context),
                 "ref": job,
                 "files": self.log_files,
+                "touched": self.touched,
                 "until_step": int(self.until_step) if self.until_step not in (None, "") else None,
                 "end_pattern": self.end_pattern,
                 "progress_pattern": self.progress_pattern,

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -121,3 +122,29 @@ def test_a_glob_and_a_rotated_file(tmp_path: Path) -> None:
     chunks, cursors = read_files(str(tmp_path / "*.log"), cursors, 1_000)
     assert [(chunk.data, chunk.restarted) for chunk in chunks] == [(b"x\n", True)]
     assert read_files(str(tmp_path / "*.log"), cursors, 1_000)[0] == []
+
+
+class Touches(World):
+    """A training that says nothing, and changes a file at these seconds."""
+
+    def __init__(self, path: Path, seconds: list[int]) -> None:
+        super().__init__(path, dict.fromkeys(seconds, "x"))
+
+    async def sleep(self, seconds: float) -> None:
+        before = self.second
+        await super().sleep(seconds)
+        if any(second in self.lines for second in range(before + 1, self.second + 1)):
+            os.utime(self.path, (1_000_000 + self.second, 1_000_000 + self.second))
+
+
+def test_a_files_changes_are_steps(tmp_path: Path) -> None:
+    world = Touches(tmp_path / "state.bin", list(range(10, 400, 3)))
+    result = look(world, files=None, touched=str(tmp_path / "*.bin"), until_step=50)
+    assert (result.end, result.progress.step) == ("passed", 50)
+
+
+@pytest.mark.row("P8")
+def test_a_file_that_is_not_changed_any_more_is_a_hang(tmp_path: Path) -> None:
+    world = Touches(tmp_path / "state.bin", list(range(10, 244, 3)))
+    result = look(world, files=None, touched=str(tmp_path / "state.bin"), until_step=5_000)
+    assert (result.end, world.second < 243 + 60) == ("hung", True)

@@ -32,7 +32,7 @@ class Instance:
 
 
 def sensor(**arguments: Any) -> TrainingProgressSensor:
-    return TrainingProgressSensor(task_id="wait", poll_interval=0.05, **arguments)
+    return TrainingProgressSensor(**{"task_id": "wait", "poll_interval": 0.05, **arguments})
 
 
 def finished(tmp_path: Path) -> str:
@@ -116,6 +116,10 @@ def test_the_timeout_holds_in_the_worker_too(tmp_path: Path) -> None:
     [
         ({}, ValueError),
         ({"job": {}, "log": "x"}, ValueError),
+        ({"touched": "x"}, ValueError),
+        ({"log": "x", "hang": {"judgement_seconds": 5, "check_interval_seconds": 15}}, SettingsError),
+        ({"log": "x", "hang": {"ceiling_seconds": 60}}, SettingsError),
+        ({"log": "x", "poll_interval": 0}, ValueError),
         ({"log": "x", "hang": {"floor_seconds": 1}}, SettingsError),
         ({"log": "x", "progress_pattern": "("}, InvalidPatternError),
         ({"log": "x", "end_pattern": "("}, InvalidPatternError),
