@@ -162,3 +162,15 @@ def _all_pids() -> list[int]:
         return [int(name) for name in os.listdir("/proc") if name.isdigit()]
     except OSError:
         return []
+
+
+def oom_kills() -> int | None:
+    """How often the kernel has killed something in this container for lack of memory; None if it can't be read."""
+    for path in ("/sys/fs/cgroup/memory.events", "/sys/fs/cgroup/memory/memory.oom_control"):
+        try:
+            with open(path) as file:
+                fields = dict(line.split(None, 1) for line in file if " " in line)
+            return int(fields["oom_kill"])
+        except (OSError, ValueError, KeyError):
+            continue
+    return None

@@ -23,6 +23,7 @@ from . import processes
 VERSION = 1
 # A failed write (disk full) is tried again this often; each try costs a system call or two.
 RETRY_SECONDS = 1.0
+REPORTED = ("code", "term", "generation", "attempt", "incarnation", "unkillable", "spawned_at", "exited_at")
 EXIT_IN_USE = 75  # EX_TEMPFAIL
 EXIT_CANCELLED = 76
 
@@ -153,7 +154,7 @@ def fresh(attempt: str, incarnation: str | None, generation: int, old: dict[str,
 
 def write_report(directory: str, fields: dict[str, Any], exit_code: int, last_words: str | None = None) -> None:
     """Leave the end marker, also in a file that outlives the folder. A disk that refuses it changes nothing else."""
-    kept = {key: fields[key] for key in ("code", "term", "generation", "attempt", "incarnation", "unkillable")}
+    kept = {key: fields[key] for key in REPORTED}
     report = dict(kept, version=VERSION, end=True, exit=exit_code, at=time.time())
     try:
         write_atomic(os.path.join(directory, "report.json"), report)

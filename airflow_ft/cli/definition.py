@@ -13,6 +13,8 @@ RUN = _arg(("run_id",), help="The DAG run's id")
 TASK = _arg(("task_id",), help="The task's id")
 MAP_INDEX = _arg(("--map-index",), type=int, default=-1, help="The index of a mapped task")
 JSON = _arg(("--json",), action="store_true", help="Print JSON instead of a table")
+CONN = _arg(("--conn",), action="append", help="Also check the Kubernetes cluster of this connection")
+NAMESPACE = _arg(("--namespace",), help="Where jobs are to run there; default: the connection's")
 ATTEMPT = _arg(("attempt",), type=int, nargs="?", help="The number of one attempt; all without it")
 POLICY = _arg(("--policy",), required=True, help="A policy file, or a preset (basic, multi_node, …)")
 ONE_DAG = _arg(("--dag",), help="Only chains of this DAG")
@@ -88,7 +90,7 @@ def get_cli_commands() -> list[CLICommand]:
                     name="doctor",
                     help="Check that this Airflow can keep training alive",
                     func=lazy_load_command("airflow_ft.cli.doctor.show_doctor"),
-                    args=(JSON,),
+                    args=(CONN, NAMESPACE, JSON),
                 ),
                 ActionCommand(
                     name="feedback",

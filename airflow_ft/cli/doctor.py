@@ -22,6 +22,8 @@ class Check(NamedTuple):
 def show_doctor(args: Namespace) -> None:
     """Print the checks. Exit status 1 when one failed."""
     found = list(checks())
+    for conn_id in args.conn or ():
+        found += cluster_checks(conn_id, args.namespace)
     if args.json:
         print(json.dumps([check._asdict() for check in found], indent=1))
     else:
@@ -47,6 +49,20 @@ def checks() -> Iterator[Check]:
     yield Check("[workers] state_store_backend", not backend, text)
     yield _triggerer()
     yield _owed()
+
+
+def cluster_checks(conn_id: str, namespace: str | None) -> list[Check]:
+    """Look at a Kubernetes cluster with the eyes of a connection: what it serves and what may be done there."""
+    import asyncio
+
+    from airflow_ft.backends.base import BackendError
+    from airflow_ft.backends.kubernetes.permissions import findings
+
+    try:
+        found = asyncio.run(findings(conn_id, namespace))
+    except BackendError as error:
+        return [Check(conn_id, False, str(error))]
+    return [Check(f"{conn_id} {one.name}", one.ok is not False, one.text) for one in found]
 
 
 def _triggerer() -> Check:

@@ -11,6 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+from airflow_ft.backends.agent_reports import whole
+from airflow_ft.backends.agent_reports import whole
 from airflow_ft.backends.kubernetes import wrapping
 from airflow_ft.backends.kubernetes.api import Api, ApiError
 from airflow_ft.backends.kubernetes.pods import PodFacts
@@ -28,6 +30,18 @@ class AgentState:
     lives: bool
     command_lives: bool
     notes: tuple[dict[str, Any], ...] = ()
+    oom_kills: int | None = None  # the kernel's count, of the container's whole life
+
+    @property
+    def generation(self) -> int:
+        """Which start of the command it speaks of."""
+        return whole(self.state.get("generation")) or 0
+    oom_kills: int | None = None  # the kernel's count, of the container's whole life
+
+    @property
+    def generation(self) -> int:
+        """Which start of the command it speaks of."""
+        return whole(self.state.get("generation")) or 0
 
 
 async def ask(api: Api, namespace: str, pod: PodFacts) -> AgentState | None:
@@ -54,4 +68,5 @@ def read_answer(text: str) -> AgentState | None:
         lives=found.get("lives") is True,
         command_lives=found.get("command_lives") is True,
         notes=tuple(note for note in notes if isinstance(note, dict)) if isinstance(notes, list) else (),
+        oom_kills=whole(found.get("oom_kills")),
     )

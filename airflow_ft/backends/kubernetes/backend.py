@@ -139,9 +139,8 @@ class KubernetesBackend:
     async def cancel(self, ref: JobRef, grace: float, by: str = "airflow_ft") -> None:
         """Stop the job and return when nothing of it is left."""
         view = _view(ref)
-        where = cluster.of(str(ref.where["conn_id"]))
         await telling.tell(view.api, ref, "Stopped", f"Stopped by {by}")
-        await ending.cancel(view, await where.nodes(watch=False), grace, Closed(by=by, why=f"stopped by {by}"))
+        await ending.cancel(view, grace, Closed(by=by, why=f"stopped by {by}"))
 
     async def fence(self, name: str, chain_id: str, job: TrainingJob | None = None) -> None:
         """Stop what runs under the name and close the name for ever."""
@@ -164,7 +163,7 @@ class KubernetesBackend:
         except ForeignJobError:
             return
         if ref is not None:
-            await ending.cancel(where.view(ref), await where.nodes(watch=False), 0.0, closed)
+            await ending.cancel(where.view(ref), 0.0, closed)
         elif record is not None:  # nobody came to make the object, and nobody will
             await records.mark_closing(where.api, namespace, record, name, closed)
             await records.close(where.api, namespace, record, name)

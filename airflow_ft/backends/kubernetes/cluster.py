@@ -60,9 +60,10 @@ class Cluster:
 
     def view(self, ref: JobRef) -> JobView:
         """Return what is known of a job."""
-        if ref.uid not in self._views:
-            self._views[ref.uid] = JobView(self, ref)
-        return self._views[ref.uid]
+        key = f"{ref.name}/{ref.uid}"
+        if key not in self._views:
+            self._views[key] = JobView(self, ref)
+        return self._views[key]
 
     async def objects(self, path: str, selector: str = "", *, watch: bool = True) -> dict[str, Json]:
         """Return the objects under a path, from the shared watch. Raises ``UnreachableError`` or ``ApiError``."""
@@ -114,6 +115,8 @@ class JobView:
         self.vanished: set[str] = set()
         self.agents: dict[str, AgentState] = {}
         self.streams: dict[str, Stream] = {}
+        self._ooms: dict[tuple[str, int], int] = {}  # the kernel's count when a generation was first seen
+        self._ooms: dict[tuple[str, int], int] = {}  # the kernel's count when a generation was first seen
         self._dirty: dict[str, bool] = {}
         self._asked: dict[str, float] = {}
         self._stuck: dict[str, tuple[str, float]] = {}
@@ -140,6 +143,14 @@ class JobView:
         """The API server."""
         return self._cluster.api
 
+    async def nodes(self, *, watch: bool = False) -> dict[str, Json] | None:
+        """Return all nodes; ``None`` if this account may not see them."""
+        return await self._cluster.nodes(watch=watch)
+
+    async def nodes(self, *, watch: bool = False) -> dict[str, Json] | None:
+        """Return all nodes; ``None`` if this account may not see them."""
+        return await self._cluster.nodes(watch=watch)
+
     def stop(self) -> None:
         """End all streams."""
         for stream in self.streams.values():
@@ -154,6 +165,8 @@ class JobView:
         watch = self._looks > 1
         try:
             job = await self._job(watch=watch)
+            if job is not None and walk(job, ("metadata", "uid")) != self.ref.uid:
+                return Picture(replaced=True)
             await self.see_pods(watch=watch)
             nodes = await self._cluster.nodes(watch=watch) if self.pods else {}
         except ApiError as error:
@@ -169,18 +182,19 @@ class JobView:
             expected=int(str(self.ref.where.get("pods", 1))),
             closed=closed,
             start_error_seconds=float(str(self.ref.where.get("start_error_seconds", 60))),
+            age_seconds=(now() - self.ref.submitted_at).total_seconds(),
             removes_itself=bool(self.ref.where.get("removes_itself")),
         )
 
     async def _job(self, *, watch: bool) -> Json | None:
-        """Return the job's object if it is this very one."""
+        """Return the object under the job's name."""
         job = None
         if watch:
             collection = self.path.rpartition("/")[0]
             job = (await self._cluster.objects(collection, building.CHAIN)).get(self.ref.name)
         if job is None:  # a watch may be a moment behind: that an object is gone is asked directly
             job = await self.api.find(self.path)
-        return job if job is not None and walk(job, ("metadata", "uid")) == self.ref.uid else None
+        return job
 
     async def see_pods(self, *, watch: bool = False) -> list[PodFacts]:
         """Return the pods that exist now, and remember them."""
@@ -214,7 +228,8 @@ class JobView:
         since = self._stuck.get(pod.uid)
         return Known(
             pod=pod,
-            agent=self.agents.get(pod.uid),
+            agent=(agent := self.agents.get(pod.uid)),
+            oom_killed=agent is not None and (agent.oom_kills or 0) > self._ooms.get((pod.uid, agent.generation), 0),
             vanished=pod.uid in self.vanished,
             stuck_seconds=time.monotonic() - since[1] if since is not None else 0.0,
         )
@@ -249,6 +264,10 @@ class JobView:
             return
         if found is not None:
             self.agents[pod.uid] = found
+            before = found.oom_kills if found.generation and found.oom_kills else 0
+            self._ooms.setdefault((pod.uid, found.generation), before)
+            before = found.oom_kills if found.generation and found.oom_kills else 0
+            self._ooms.setdefault((pod.uid, found.generation), before)
 
     async def _ask_agents(self) -> None:
         due = [pod for pod in self.with_agents() if self._is_due(pod.uid)]

@@ -26,18 +26,20 @@ from airflow_ft.backends.kubernetes.observation import Closed, lost_why
 from airflow_ft.backends.kubernetes.pods import PodFacts, node_is_down
 
 LOOK_SECONDS = 0.5
+NODES_SECONDS = 5.0
+NODES_SECONDS = 5.0
 MARGIN_SECONDS = 20.0  # beyond the grace: kubelet and operator need some seconds each
 
 
-async def cancel(view: JobView, nodes: dict[str, Json] | None, grace: float, closed: Closed) -> None:
+async def cancel(view: JobView, grace: float, closed: Closed) -> None:
     """Stop the job and return when nothing of it is left. Raises ``CancelIncompleteError`` or ``UnreachableError``."""
     try:
-        await _cancel(view, nodes, grace, closed)
+        await _cancel(view, grace, closed)
     except ApiError as error:
         raise CancelIncompleteError(f"{view.ref.name} can't be stopped: {error}") from error
 
 
-async def _cancel(view: JobView, nodes: dict[str, Json] | None, grace: float, closed: Closed) -> None:
+async def _cancel(view: JobView, grace: float, closed: Closed) -> None:
     ref, api = view.ref, view.api
     found = await records.read(api, view.namespace, ref.name)
     if found is not None and found.chain_id == ref.chain_id:
@@ -45,12 +47,12 @@ async def _cancel(view: JobView, nodes: dict[str, Json] | None, grace: float, cl
     job = await _mine(view)
     if job is not None and view.kind.suspend_first:
         await api.patch(view.path, {"spec": {"suspend": True}})
-        await _until_no_pods(view, nodes, grace, wait_for_object=False)
+        await _until_no_pods(view, grace, wait_for_object=False)
     if job is not None:
         policy = "Background" if view.kind.suspend_first else "Foreground"
         await api.delete(view.path, {"propagationPolicy": policy, "preconditions": {"uid": ref.uid}})
     await _hurry(view, grace)
-    await _until_no_pods(view, nodes, grace, wait_for_object=True)
+    await _until_no_pods(view, grace, wait_for_object=True)
     if found is not None and found.chain_id == ref.chain_id:
         await records.close(api, view.namespace, found, ref.name)
 
@@ -75,9 +77,12 @@ async def _hurry(view: JobView, grace: float) -> None:
                 await view.api.delete(path, wanted)
 
 
-async def _until_no_pods(view: JobView, nodes: dict[str, Json] | None, grace: float, *, wait_for_object: bool) -> None:
+async def _until_no_pods(view: JobView, grace: float, *, wait_for_object: bool) -> None:
     end = time.monotonic() + grace + MARGIN_SECONDS
+    nodes, nodes_due = None, 0.0
     while True:
+        if time.monotonic() >= nodes_due:
+            nodes, nodes_due = await view.nodes(), time.monotonic() + NODES_SECONDS
         pods = [pod for pod in await view.see_pods() if not _is_abandoned(view, pod, nodes)]
         if not wait_for_object:
             pods = [pod for pod in pods if not pod.over]

@@ -16,6 +16,7 @@ GONE      the object is gone
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -29,6 +30,7 @@ from airflow_ft.backends.kubernetes.status import JobStatus
 
 # What no patience mends; other reasons may pass (a registry, a ConfigMap that is made a second later).
 HOPELESS = ("InvalidImageName", "ErrImageNeverPull")
+LATE_SECONDS = 15.0  # pods are made, and placed, within seconds of their job
 TAINTED = "DeletionByTaintManager"
 
 
@@ -39,6 +41,8 @@ class Known:
     pod: PodFacts
     agent: AgentState | None = None
     vanished: bool = False
+    oom_killed: bool = False  # the kernel has killed something in its container since this generation began
+    oom_killed: bool = False  # the kernel has killed something in its container since this generation began
     stuck_seconds: float = 0.0  # how long it has been waiting for the same thing that can't start
 
 
@@ -60,17 +64,23 @@ class Picture:
     :param closed: who stopped it; ``None``: nobody of us did.
     """
 
-    status: JobStatus | None
-    pods: Sequence[Known]
-    nodes: Mapping[str, Json] | None
-    expected: int
-    closed: Closed | None
-    start_error_seconds: float
-    removes_itself: bool  # a TTL of the manifest deletes it: a vanished object is then no person's doing
+    status: JobStatus | None = None
+    pods: Sequence[Known] = ()
+    nodes: Mapping[str, Json] | None = None
+    expected: int = 1
+    closed: Closed | None = None
+    start_error_seconds: float = 60.0
+    age_seconds: float = 0.0  # since the job was made
+    removes_itself: bool = False  # a TTL of the manifest deletes it: a vanished object is then no person's doing
+    replaced: bool = False  # the name is another object's now
 
 
 def observe(picture: Picture, at: datetime) -> Observation:
     """Say what the job is doing."""
+    if picture.replaced:
+        return Observation(state=JobState.GONE, at=at, reason="the name belongs to another object now")
+    if picture.replaced:
+        return Observation(state=JobState.GONE, at=at, reason="the name belongs to another object now")
     current = newest(picture.pods)
     trains = [known for known in current if known.pod.trains]
     reports = tuple(report for known in trains if (report := _report(known, picture.nodes)) is not None)
@@ -175,13 +185,13 @@ def _state(picture: Picture, trains: list[Known], reports: tuple[NodeReport, ...
         return JobState.ENDED, f"{stuck.pod.name} can't start: {': '.join(filter(None, stuck.pod.waiting))}"
     waiting = next((k.pod for k in trains if k.pod.node is None and not k.vanished and not k.pod.over), None)
     if waiting is not None:
-        return JobState.QUEUED, waiting.unschedulable or f"{waiting.name} has no node yet"
+        return JobState.QUEUED, waiting.unschedulable or _late(picture, f"{waiting.name} has no node yet")
     if status is not None and status.suspended and JobState.RUNNING not in states:
         return JobState.QUEUED, f"suspended by its queue or by a person. {status.text}".strip()
     present = [known for known in trains if not known.vanished]
     if len(present) < picture.expected and not any(report.code for report in reports) and not lost:
         gone = len(trains) - len(present)
-        text = f"{len(present)} of {picture.expected} pods are there"
+        text = _late(picture, f"{len(present)} of {picture.expected} pods are there. {status.text if status else ''}")
         return (JobState.RUNNING if gone and JobState.RUNNING in states else JobState.STARTING), text
     for state in (JobState.STARTING, JobState.RUNNING):
         if state in states:
@@ -189,6 +199,11 @@ def _state(picture: Picture, trains: list[Known], reports: tuple[NodeReport, ...
     if states and all(state is JobState.ENDED for state in states):
         return JobState.ENDED, status.text if status is not None else ""
     return (JobState.GONE if lost else JobState.STARTING), lost
+
+
+def _late(picture: Picture, text: str) -> str:
+    """What is only worth a word if it lasts."""
+    return text.strip() if picture.age_seconds > LATE_SECONDS else ""
 
 
 def _only_heads(trains: list[Known]) -> bool:
@@ -206,13 +221,18 @@ def _cant_start(known: Known, limit: float) -> bool:
 def _code(picture: Picture, reports: tuple[NodeReport, ...]) -> int | None:
     """The first code that isn't 0; 0 if all ended well, or the job itself says so."""
     codes = [report.code for report in reports if report.state is JobState.ENDED]
-    bad = next((code for code in codes if code), None)
+    # Of the first to end: who comes later was mostly killed for it.
+    bad = next((report.code for report in sorted(reports, key=_exit_time) if report.code), None)
     if bad is not None:
         return bad
     status = picture.status
     if status is not None and status.ended is not None:
         return 0 if status.ended == 0 else None
     return 0 if codes and len(codes) == len(reports) and None not in codes else None
+
+
+def _exit_time(report: NodeReport) -> float:
+    return report.exited_at.timestamp() if report.exited_at is not None else math.inf
 
 
 def _cancelled(picture: Picture) -> tuple[bool, str]:
