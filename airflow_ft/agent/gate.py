@@ -23,7 +23,7 @@ from contextlib import suppress
 from typing import Any
 
 from . import state
-from .preflight_result import EXIT_FAILED
+from .preflight_result import EXIT_FAILED as EXIT_FAILED
 
 POLL_SECONDS = 0.05
 # Beyond its own limit, for Python's start on a busy node.

@@ -7,6 +7,7 @@ skipped. A driver that can't be spoken to although there are devices is a failur
 from __future__ import annotations
 
 import glob
+import importlib
 import os
 from typing import Any, Callable
 
@@ -114,7 +115,7 @@ _LOOKS: tuple[Callable[[Any, Any, Place], list[str]], ...] = (_ecc, _rows, _page
 def _nvml() -> tuple[Any, str]:
     """pynvml, initialised; or None and why."""
     try:
-        import pynvml  # type: ignore[import-not-found, import-untyped, unused-ignore]
+        pynvml: Any = importlib.import_module("pynvml")
     except ImportError:
         return None, "pynvml is not installed"
     try:
