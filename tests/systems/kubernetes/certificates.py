@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 CONTEXT = "airflow-ft-test"
-VALID = timedelta(days=30)
+VALID = timedelta(days=3650)  # training-operator makes its own certificate anew if one ends within 90 days
 
 
 class Authority:
