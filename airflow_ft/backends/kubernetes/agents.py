@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from airflow_ft.backends.agent_reports import whole
-from airflow_ft.backends.agent_reports import whole
 from airflow_ft.backends.kubernetes import wrapping
 from airflow_ft.backends.kubernetes.api import Api, ApiError
 from airflow_ft.backends.kubernetes.pods import PodFacts
@@ -30,12 +29,6 @@ class AgentState:
     lives: bool
     command_lives: bool
     notes: tuple[dict[str, Any], ...] = ()
-    oom_kills: int | None = None  # the kernel's count, of the container's whole life
-
-    @property
-    def generation(self) -> int:
-        """Which start of the command it speaks of."""
-        return whole(self.state.get("generation")) or 0
     oom_kills: int | None = None  # the kernel's count, of the container's whole life
 
     @property

@@ -116,7 +116,6 @@ class JobView:
         self.agents: dict[str, AgentState] = {}
         self.streams: dict[str, Stream] = {}
         self._ooms: dict[tuple[str, int], int] = {}  # the kernel's count when a generation was first seen
-        self._ooms: dict[tuple[str, int], int] = {}  # the kernel's count when a generation was first seen
         self._dirty: dict[str, bool] = {}
         self._asked: dict[str, float] = {}
         self._stuck: dict[str, tuple[str, float]] = {}
@@ -142,10 +141,6 @@ class JobView:
     def api(self) -> Api:
         """The API server."""
         return self._cluster.api
-
-    async def nodes(self, *, watch: bool = False) -> dict[str, Json] | None:
-        """Return all nodes; ``None`` if this account may not see them."""
-        return await self._cluster.nodes(watch=watch)
 
     async def nodes(self, *, watch: bool = False) -> dict[str, Json] | None:
         """Return all nodes; ``None`` if this account may not see them."""
@@ -264,8 +259,6 @@ class JobView:
             return
         if found is not None:
             self.agents[pod.uid] = found
-            before = found.oom_kills if found.generation and found.oom_kills else 0
-            self._ooms.setdefault((pod.uid, found.generation), before)
             before = found.oom_kills if found.generation and found.oom_kills else 0
             self._ooms.setdefault((pod.uid, found.generation), before)
 

@@ -69,9 +69,6 @@ def _said_of_pod(known: Known) -> list[Evidence]:
     if known.oom_killed and not said:
         text = f"the kernel has killed a process in {pod.name}: out of memory (memory limit of the container)"
         said.append(_platform("kernel", text, pod, FaultClass.OOM_HOST))
-    if known.oom_killed and not said:
-        text = f"the kernel has killed a process in {pod.name}: out of memory (memory limit of the container)"
-        said.append(_platform("kernel", text, pod, FaultClass.OOM_HOST))
     if pod.waiting is not None and pod.waiting[0] in CANT_START:
         text = f"{pod.name} can't start: {pod.waiting[0]}: {pod.waiting[1]}"[:600]
         said.append(_platform("pod", text, pod, FaultClass.ENV_ERROR))

@@ -42,7 +42,6 @@ class Known:
     agent: AgentState | None = None
     vanished: bool = False
     oom_killed: bool = False  # the kernel has killed something in its container since this generation began
-    oom_killed: bool = False  # the kernel has killed something in its container since this generation began
     stuck_seconds: float = 0.0  # how long it has been waiting for the same thing that can't start
 
 
@@ -77,8 +76,6 @@ class Picture:
 
 def observe(picture: Picture, at: datetime) -> Observation:
     """Say what the job is doing."""
-    if picture.replaced:
-        return Observation(state=JobState.GONE, at=at, reason="the name belongs to another object now")
     if picture.replaced:
         return Observation(state=JobState.GONE, at=at, reason="the name belongs to another object now")
     current = newest(picture.pods)
