@@ -27,7 +27,6 @@ from airflow_ft.backends.kubernetes.pods import PodFacts, node_is_down
 
 LOOK_SECONDS = 0.5
 NODES_SECONDS = 5.0
-NODES_SECONDS = 5.0
 MARGIN_SECONDS = 20.0  # beyond the grace: kubelet and operator need some seconds each
 
 
