@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.airflow.harness import Harness
+from tests.airflow.harness import Harness, marked_processes
 from tests.systems import disks, postgres
 
 
@@ -41,7 +41,11 @@ def airflow(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFac
 def small_disk(tmp_path: Path) -> Iterator[Path]:
     """A file system with 90 MB."""
     with disks.mounted(tmp_path / "disk", megabytes=90) as folder:
-        yield folder
+        try:
+            yield folder
+        finally:  # what a failed test has left there
+            for process, _ in marked_processes(folder):
+                process.kill()
 
 
 def _booted(harness: Harness) -> Iterator[Harness]:

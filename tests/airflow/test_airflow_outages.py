@@ -14,6 +14,7 @@ from tests.airflow.stories import check, kinds
 pytestmark = [pytest.mark.airflow, pytest.mark.timeout(600), pytest.mark.row("P12")]
 
 IN_PLACE = "--crash-at 3"
+GOES_ON = "--endless"  # until it is enough
 # Where a worker stands when the scheduler, or the api-server, dies.
 STANDS = ("start.before_submit", "start.after_submit", "execute.before_defer", "record.before_attempt")
 
@@ -30,7 +31,7 @@ def waiting(airflow: Harness, name: str) -> dict[str, Run]:
 @pytest.mark.parametrize("orphans", [False, True], ids=["with-its-workers", "its-workers-live-on"])
 def test_a_killed_scheduler_leaves_one_job_for_each_attempt(airflow: Harness, orphans: bool) -> None:
     """kill -9 of the scheduler while workers submit, defer and record. Its workers die with it, or go on as orphans."""
-    watched = airflow.start("one_node", "--steps 60 --interval 0.5", name="watched")
+    watched = airflow.start("one_node", GOES_ON, name="watched")
     runs = waiting(airflow, f"scheduler-{orphans}")
     airflow.wait_deferred_and_running(watched)
     with airflow.unguarded("scheduler"):
@@ -40,6 +41,7 @@ def test_a_killed_scheduler_leaves_one_job_for_each_attempt(airflow: Harness, or
         time.sleep(5)  # the orphans' tries are given to others meanwhile
         for point, run in runs.items():
             airflow.release(point, run)
+        airflow.enough(watched)
         airflow.wait_ended([watched, *runs.values()])
     for run in runs.values():
         check(airflow, run)
@@ -49,8 +51,8 @@ def test_a_killed_scheduler_leaves_one_job_for_each_attempt(airflow: Harness, or
 @pytest.mark.story("LIF-01")
 def test_a_killed_api_server_leaves_one_job_for_each_attempt(airflow: Harness) -> None:
     """kill -9 of the api-server: workers and triggers that need it meanwhile wait, or are tried again."""
-    watched = airflow.start("one_node", "--steps 60 --interval 0.5", name="watched")
-    inside = airflow.start("in_the_worker", "--steps 80 --interval 0.5", name="inside")
+    watched = airflow.start("one_node", GOES_ON, name="watched")
+    inside = airflow.start("in_the_worker", GOES_ON, name="inside")
     airflow.wait_deferred_and_running(watched)
     airflow.wait(lambda: airflow.told(inside), "the training in the worker")
     runs = waiting(airflow, "api")
@@ -63,6 +65,8 @@ def test_a_killed_api_server_leaves_one_job_for_each_attempt(airflow: Harness) -
     time.sleep(12)  # beyond three heartbeats of a worker
     airflow.stack.restart("api-server")
     airflow.stack.wait_healthy()
+    for run in (watched, inside):
+        airflow.enough(run)
     airflow.wait_ended([watched, inside, restarted, *runs.values()])
     for run in (*runs.values(), watched, inside):
         check(airflow, run)
@@ -72,14 +76,16 @@ def test_a_killed_api_server_leaves_one_job_for_each_attempt(airflow: Harness) -
 @pytest.mark.story("LIF-01")
 def test_a_rolling_restart_of_all_parts_touches_no_training(airflow: Harness) -> None:
     """SIGTERM to one component after the other; the dag-processor dies by -9 before that."""
-    deferred = airflow.start("one_node", "--steps 80 --interval 0.5", name="rolling")
-    restarted = airflow.start("two_nodes", f"{IN_PLACE} --steps 60 --interval 0.5", name="rolling-place")
+    deferred = airflow.start("one_node", GOES_ON, name="rolling")
+    restarted = airflow.start("two_nodes", f"{IN_PLACE} {GOES_ON}", name="rolling-place")
     airflow.wait_watched(deferred)
     airflow.stack.kill("dag-processor")
     with airflow.unguarded("scheduler", "triggerer"):
         for component in COMPONENTS:
             airflow.stack.restart(component)
         airflow.stack.wait_healthy()
+    for run in (deferred, restarted):
+        airflow.enough(run)
     airflow.wait_ended([deferred, restarted])
     check(airflow, deferred)
     check(airflow, restarted, in_place=1, nodes=2)
@@ -89,7 +95,7 @@ def test_a_rolling_restart_of_all_parts_touches_no_training(airflow: Harness) ->
 @pytest.mark.parametrize("point", ["conclude.decided", "conclude.written"])
 def test_a_frozen_triggerer_that_wakes_beside_its_twin_restarts_nothing_again(airflow: Harness, point: str) -> None:
     """SIGSTOP between decision and order, a second triggerer takes over and acts, SIGCONT: one restart, no kill."""
-    watched = airflow.start("one_node", "--steps 110 --interval 0.5", name="watched")
+    watched = airflow.start("one_node", GOES_ON, name="watched")
     airflow.wait_deferred_and_running(watched)
     with airflow.unguarded("triggerer"):
         run = airflow.start("two_nodes", f"{IN_PLACE} --steps 60", name=f"frozen-{point}", arm={point: "stop"})
@@ -105,6 +111,7 @@ def test_a_frozen_triggerer_that_wakes_beside_its_twin_restarts_nothing_again(ai
             time.sleep(3)  # the one that woke up finds out what is not its own any more
         chain = check(airflow, run, in_place=1, nodes=2)
         assert kinds(chain).count("fault") == 1
+    airflow.enough(watched)
     airflow.wait_ended([watched])
     check(airflow, watched)
 
@@ -113,10 +120,8 @@ def test_a_frozen_triggerer_that_wakes_beside_its_twin_restarts_nothing_again(ai
 def test_a_frozen_worker_that_wakes_after_its_try_was_given_away_changes_nothing(airflow: Harness) -> None:
     """SIGSTOP of supervisor and task for longer than the heartbeat limit; try 2 starts; SIGCONT."""
     points = ("start.before_chain", "start.before_intent", "start.before_submit", "start.after_submit")
-    runs = {
-        point: airflow.start("one_node", "--steps 150", name=f"lost-{point}", arm={point: "stop"}) for point in points
-    }
-    inside = airflow.start("in_the_worker", "--steps 200", name="inside", arm={"watch.looked": "stop"})
+    runs = {point: airflow.start("one_node", GOES_ON, name=f"lost-{point}", arm={point: "stop"}) for point in points}
+    inside = airflow.start("in_the_worker", GOES_ON, name="inside", arm={"watch.looked": "stop"})
     pids = {run: airflow.wait_reached(point, run) for point, run in runs.items()}
     pids[inside] = airflow.wait_reached("watch.looked", inside)
     supervisors = {run: airflow.parent(pid) for run, pid in pids.items()}
@@ -127,6 +132,9 @@ def test_a_frozen_worker_that_wakes_after_its_try_was_given_away_changes_nothing
     for run, pid in pids.items():
         kill(supervisors[run], signal.SIGCONT)
         kill(pid, signal.SIGCONT)
+    time.sleep(3)  # they find out that their try was given away
+    for run in pids:
+        airflow.enough(run)
     airflow.wait_ended(list(pids))
     for run in pids:
         check(airflow, run)

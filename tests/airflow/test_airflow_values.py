@@ -31,12 +31,14 @@ def hostile(error: bytes) -> str:
 def test_hostile_output_reaches_the_chain_and_stops_no_triggerer(airflow: Harness) -> None:
     """One training stops with it, one is resubmitted; a third one is watched beside them all the time."""
     died = len(airflow.deaths)
-    beside = airflow.start("one_node", "--steps 40 --interval 0.5", name="beside")
+    beside = airflow.start("one_node", "--endless", name="beside")
     stopped = airflow.start("one_node", hostile(b"ValueError: "), name="hostile-stopped")
     again = airflow.start(
         "one_node", hostile(b"socket.gaierror: Temporary failure in name resolution"), name="hostile-again"
     )
-    airflow.wait_ended([beside, stopped, again])
+    airflow.wait_ended([stopped, again])
+    airflow.enough(beside)
+    airflow.wait_ended([beside])
     chain = check(airflow, stopped, state="failed")
     assert chain.decision is not None
     check(airflow, again, attempts=2, restarts=1)
