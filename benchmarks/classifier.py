@@ -32,6 +32,8 @@ from benchmarks.classifier_scores import (
     SHARED,
     Scored,
     by_round,
+    cross_validated,
+    evidence,
     first_tries,
     read_cases,
     read_corpus,
@@ -82,6 +84,8 @@ def main() -> None:
     report["torch_logs"] = torch_logs(arguments.shared, rules)
     report["own_cases_now"] = summary(own)
     report["unseen"] = {name: summary(items) for name, items in by_round(unseen).items()}
+    report["evidence"] = evidence(unseen, rules)
+    report["calibration_cross_validated"] = cross_validated(unseen, rules)
     if arguments.sources:
         report["without_source"] = without_each_source(corpus, rules)
     if arguments.speed:

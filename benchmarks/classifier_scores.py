@@ -21,6 +21,7 @@ from typing import Any
 
 import yaml
 
+from airflow_ft.core.calibration import chance, kind_of_evidence
 from airflow_ft.core.classify import classify
 from airflow_ft.core.rules import RuleSet
 from airflow_ft.diagnosis.answers import as_answer
@@ -144,6 +145,38 @@ def first_tries(cases: Iterable[dict[str, Any]]) -> list[Scored]:
 def by_round(scored: Iterable[Scored]) -> dict[str, list[Scored]]:
     """Return the cases by the first part of their id: those that were labelled and then seen together."""
     return _grouped(list(scored), lambda item: item.case["id"].partition(".")[0])
+
+
+def evidence(scored: Iterable[Scored], rules: RuleSet) -> dict[str, tuple[int, int]]:
+    """Return how often each kind of evidence was right: ``core.calibration.SEEN`` is this of all first tries."""
+    table: dict[str, tuple[int, int]] = {}
+    for item in scored:
+        kind = kind_of_answer(item.answer, rules)
+        if kind is not None:
+            right, of = table.get(kind, (0, 0))
+            table[kind] = right + item.strict, of + 1
+    return dict(sorted(table.items()))
+
+
+def kind_of_answer(answer: dict[str, Any], rules: RuleSet) -> str | None:
+    """Return the kind of evidence of a recorded answer; ``None`` where nothing was known."""
+    known = {signature.id: signature for signature in rules.signatures}
+    signature = known.get(answer["signature"] or "")
+    if signature is not None:
+        return kind_of_evidence(signature)
+    return "generic" if answer["fault_class"] == "APP_ERROR" else None
+
+
+def cross_validated(scored: list[Scored], rules: RuleSet) -> dict[str, Any]:
+    """Return the calibration on each round by the chances of the other rounds."""
+    told = []
+    for name, items in by_round(scored).items():
+        others = evidence([item for item in scored if not item.case["id"].startswith(f"{name}.")], rules)
+        for item in items:
+            kind = kind_of_answer(item.answer, rules)
+            sure = chance(kind, others) if kind else item.answer["confidence"]
+            told.append(Scored(item.case, {**item.answer, "confidence": sure}))
+    return calibration(told)
 
 
 def score(cases: Iterable[dict[str, Any]], rules: RuleSet) -> list[Scored]:

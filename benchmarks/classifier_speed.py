@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -57,8 +58,8 @@ def _cover(items: list[Any]) -> set[str]:
     return max((cover for cover in covers if cover), key=lambda cover: min(map(len, cover)), default=set())
 
 
-def write_log(path: Path, megabytes: float, corpus: list[dict[str, Any]]) -> None:
-    """Write a log like a real one: steps of eight ranks, NCCL's notes, warnings, a rare handled error, then an end."""
+def log_blocks(megabytes: float, corpus: list[dict[str, Any]]) -> Iterator[bytes]:
+    """Give a log like a real one: steps of eight ranks, NCCL's notes, warnings, a rare handled error, then an end."""
     lines = []
     for step in range(4_000):
         rank, clock = step % 8, f"10:{step // 60 % 60:02d}:{step % 60:02d},{step % 1000:03d}"
@@ -81,17 +82,15 @@ def write_log(path: Path, megabytes: float, corpus: list[dict[str, Any]]) -> Non
             lines.append("DEBUG fsspec: retrying GET https://store/data/shard-0001 after a short wait, attempt 2 of 5")
     block = ("\n".join(lines) + "\n").encode()
     end = next(case["text"] for case in corpus if case["class"] == "OOM_GPU").encode()
-    with path.open("wb") as file:
-        for _ in range(max(1, int(megabytes * 1e6 / len(block)))):
-            file.write(block)
-        file.write(end)
+    yield from (block for _ in range(max(1, int(megabytes * 1e6 / len(block)))))
+    yield end
 
 
 def speed(corpus: list[dict[str, Any]], rules: RuleSet, megabytes: float) -> dict[str, Any]:
     """Return megabytes per second of the classifier and of grep, on the same log, each the best of three by turns."""
     with tempfile.TemporaryDirectory() as folder:
         log, words = Path(folder, "train.log"), Path(folder, "words")
-        write_log(log, megabytes, corpus)
+        log.write_bytes(b"".join(log_blocks(megabytes, corpus)))
         words.write_text("\n".join(literals(rules)) + "\n")
         size = log.stat().st_size / 1e6
         ours, grep = [], []
@@ -122,17 +121,27 @@ def _children() -> float:
 
 
 def memory(megabytes: float, corpus: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the most memory that a process of its own needs to classify a log of this size."""
+    """Return the most memory that a process of its own needs to classify a log of this size, piped into it."""
     program = (
-        "import resource, sys\n"
+        "import resource\n"
         "from airflow_ft.core.classify import classify\n"
         "from airflow_ft.diagnosis.inputs import read_inputs\n"
         "from airflow_ft.diagnosis.signature_files import load_rules\n"
-        "classify(read_inputs([sys.argv[1]], load_rules()), load_rules())\n"
-        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)\n"
+        "told = classify(read_inputs(['-'], load_rules()), load_rules())\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, told.fault_class.value)\n"
     )
-    with tempfile.TemporaryDirectory() as folder:
-        log = Path(folder, "train.log")
-        write_log(log, megabytes, corpus)
-        done = subprocess.run([sys.executable, "-c", program, str(log)], capture_output=True, text=True, check=True)
-        return {"gigabytes": log.stat().st_size / 1e9, "max_rss_mib": float(done.stdout)}
+    written, begin = 0, _children()
+    with subprocess.Popen([sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
+        assert child.stdin is not None
+        assert child.stdout is not None
+        for block in log_blocks(megabytes, corpus):
+            written += child.stdin.write(block)
+        child.stdin.close()
+        most, answer = child.stdout.read().decode().split()
+    used = _children() - begin
+    return {
+        "gigabytes": written / 1e9,
+        "max_rss_mib": float(most),
+        "answer": answer,
+        "mb_per_cpu_second": written / 1e6 / used,
+    }

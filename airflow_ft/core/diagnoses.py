@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from airflow_ft.core import naming_suspects as suspects
+from airflow_ft.core.calibration import confidence_of
 from airflow_ft.core.facts import Facts
 from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Retry, Role, Suspect, Trust
 from airflow_ft.core.findings import Finding, Reading, Words
@@ -30,7 +31,7 @@ def from_line(facts: Facts, reading: Reading, line: Finding, death: Death | None
         fault_class=signature.fault_class,
         trust=line.trust,
     )
-    confidence = signature.confidence
+    confidence = confidence_of(signature)
     if signature.fault_class is FaultClass.COMM_HANG and _is_nobody_known_dead(reading):
         named = missing_ranks(reading)
     else:
@@ -69,7 +70,7 @@ def from_code(facts: Facts, reading: Reading, signature: Signature, death: Death
         text=_sentence(death.who, signature, death.text),
         root=root,
         suspects=suspects.of_code(facts, reading, signature, death),
-        confidence=signature.confidence,
+        confidence=confidence_of(signature),
         retry=signature.retry,
         signature=signature.id,
         second_class=signature.second_class,

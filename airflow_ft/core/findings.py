@@ -154,7 +154,7 @@ _GOES_ON = re.compile(  # NCCL calls its errors warnings
 _STARTED = re.compile(r'ft-agent [\w-]+ \{.*"event": ?"start"')
 _OURS = re.compile(
     r"ft-agent [\w-]+ \{|ft-agent: |^\s*(?:- )?(?:id|pattern|says|advice|match|no_match|reference|xids): |"
-    r"[\"'](?:pattern|no_match|fault_class)[\"']: |fault_class="
+    r"[\"'](?:pattern|no_match|fault_class)[\"']: ?|fault_class="
 )
 _RANK_FILE = re.compile(r"/rank(\d+)\.(?:stderr|stdout)$")
 _NOISE = re.compile(r"^[\s*=~^_-]*$|^\s+File \"|^frame #|^\s*\^|\*{8}|Setting OMP_NUM_THREADS")

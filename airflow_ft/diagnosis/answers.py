@@ -37,10 +37,15 @@ def as_answer(diagnosis: Diagnosis) -> dict[str, Any]:
 
 
 def excludable(diagnosis: Diagnosis) -> list[str]:
-    """Return the nodes that a policy may leave out: suspects of a hardware fault that is more than a guess."""
+    """Return the nodes that a policy may leave out: suspects of a hardware fault that is more than a guess.
+
+    A crash (a signal alone) is one, and so is a line that is a cause only where nothing better is found.
+    """
     if diagnosis.fault_class is not FaultClass.HW_NODE or diagnosis.disruption or diagnosis.confidence < EXCLUDE_FROM:
         return []
-    return list(diagnosis.suspect_nodes)
+    root = diagnosis.root
+    is_guess = root is None or root.role is not Role.ROOT or str(diagnosis.signature).startswith("process.")
+    return [] if is_guess else list(diagnosis.suspect_nodes)
 
 
 def _root(root: Evidence | None) -> dict[str, Any] | None:
