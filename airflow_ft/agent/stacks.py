@@ -28,7 +28,7 @@ import subprocess
 import time
 from typing import Any
 
-from . import processes, state
+from . import flight, processes, state
 
 MAX_BYTES = 64 * 1024
 # A dump of 8 ranks took 0.1 s on a busy machine; who doesn't answer within this is stopped or in the kernel.
@@ -55,6 +55,7 @@ def dump(directory: str, by_signal: bool = True, number: int | None = None) -> d
             {"pid": pid, "rank": ranks[pid], "via": texts.get(pid, ("", None))[1], "state": states[pid]} for pid in pids
         ],
         "groups": _group({pid: text for pid, (text, _) in texts.items()}, ranks, states),
+        "flight": flight.read(ranks),
     }
     _fit(result)
     try:
@@ -235,6 +236,8 @@ def _group(texts: dict[int, str], ranks: dict[int, int | None], states: dict[int
 def _fit(result: dict[str, Any]) -> None:
     """Cut the stacks, then the groups and the list of processes, until the whole is at most 64 kB."""
     longest = MAX_BYTES
+    if len(json.dumps(result.get("flight", []))) > MAX_BYTES // 4:
+        result["flight"] = []
     while len(json.dumps(result)) > MAX_BYTES:
         result["truncated"] = True
         longest //= 2

@@ -31,7 +31,8 @@ from airflow_ft.core.vitals import (
 
 EVERY_SECONDS = 1.0
 KEPT = 16
-PEEK_AHEAD_SECONDS = 2.5  # before the verdict is due: three looks, a second apart
+PEEK_EVERY_SECONDS = 0.5
+PEEK_AHEAD_SECONDS = 2.5  # before the verdict is due: time for all looks
 
 
 class SecondSignals:
@@ -88,7 +89,7 @@ class SecondSignals:
         at = self._desk.now().timestamp()
         if not isinstance(self._backend, PeeksStacks):
             return heard
-        if not self._peeks or at - self._peeks[-1][0] >= EVERY_SECONDS:
+        if not self._peeks or at - self._peeks[-1][0] >= PEEK_EVERY_SECONDS:
             try:
                 looking = self._backend.peek_stacks(self._ref, by_signal=may_act)
                 groups = await limited(looking, LOOK_SECONDS, "looking at stacks")

@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-LOOKS = 3  # so many looks have to agree
+LOOKS = 4  # so many looks have to agree
 
 
 class Frame(NamedTuple):

@@ -50,7 +50,7 @@ def at(*places: str) -> tuple[Frame, ...]:
     return tuple(found)
 
 
-LOOP = [at(f"misbehave train.py:{line}", "train train.py:9") for line in (44, 45, 44)]
+LOOP = [at(f"misbehave train.py:{line}", "train train.py:9") for line in (44, 45, 44, 45)]
 REDUCE = at("all_reduce /x/site-packages/torch/distributed/c10d.py:7", "train train.py:12")
 COMPILING = at("g /x/site-packages/torch/_inductor/graph.py:4", "train train.py:9")
 
@@ -64,16 +64,16 @@ def looks(*ranks: list[tuple[Frame, ...]]) -> list[dict[int, tuple[Frame, ...]]]
     ("seen", "world", "found"),
     [
         (looks(LOOP), 4, (0,)),  # one spins, three wait without a CPU (gloo)
-        (looks(LOOP, [REDUCE] * 3, [REDUCE] * 3, [REDUCE] * 3), 4, (0,)),  # the others spin in a collective (NCCL)
-        (looks([REDUCE] * 3, [REDUCE] * 3), 2, ()),  # all in one collective: who didn't come isn't seen
+        (looks(LOOP, [REDUCE] * 4, [REDUCE] * 4, [REDUCE] * 4), 4, (0,)),  # the others spin in a collective (NCCL)
+        (looks([REDUCE] * 4, [REDUCE] * 4), 2, ()),  # all in one collective: who didn't come isn't seen
         (looks(LOOP, LOOP), 2, ()),  # all at one place: a long computation that all of them do
-        (looks([COMPILING] * 3), 4, ()),
-        (looks([at("evaluate train.py:70", "train train.py:9")] * 3), 4, ()),
-        (looks([at("svd /x/site-packages/numpy/linalg.py:7", "train train.py:9")] * 3), 4, ()),  # calls a library
-        (looks([LOOP[0], at("parse train.py:60", "train train.py:9"), LOOP[0]]), 4, ()),  # it moves: it works
-        (looks([LOOP[0], at("misbehave train.py:44", "train train.py:10"), LOOP[0]]), 4, ()),  # called anew
-        (looks(LOOP[:2]), 4, ()),  # two looks are too few
-        (looks(LOOP, [COMPILING, REDUCE, COMPILING]), 4, ()),  # somebody else is at work
+        (looks([COMPILING] * 4), 4, ()),
+        (looks([at("evaluate train.py:70", "train train.py:9")] * 4), 4, ()),
+        (looks([at("svd /x/site-packages/numpy/linalg.py:7", "train train.py:9")] * 4), 4, ()),  # calls a library
+        (looks([LOOP[0], at("parse train.py:60", "train train.py:9"), LOOP[0], LOOP[0]]), 4, ()),  # it moves: it works
+        (looks([LOOP[0], at("misbehave train.py:44", "train train.py:10"), LOOP[0], LOOP[0]]), 4, ()),  # called anew
+        (looks(LOOP[:3]), 4, ()),  # three looks are too few
+        (looks(LOOP, [COMPILING, REDUCE, COMPILING, REDUCE]), 4, ()),  # somebody else is at work
         (looks(LOOP), 1, ()),  # nobody waits for it
     ],
 )
@@ -82,7 +82,7 @@ def test_who_spins(seen: list[dict[int, tuple[Frame, ...]]], world: int, found: 
 
 
 def test_a_rank_that_left_its_cpu_does_not_spin() -> None:
-    assert spinning([{0: LOOP[0]}, {}, {0: LOOP[0]}], [0], 4) == ()
+    assert spinning([{0: LOOP[0]}, {}, {0: LOOP[0]}, {0: LOOP[0]}], [0], 4) == ()
     assert spinning([], [], 4) == ()
 
 

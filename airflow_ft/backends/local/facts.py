@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Sequence
 
 from airflow_ft.agent.preflight_result import EXIT_FAILED
@@ -15,8 +16,10 @@ from airflow_ft.backends import preflight_reports
 from airflow_ft.backends.base import NodeReport, Observation, UnreachableError
 from airflow_ft.backends.local.folder import JobFolder, read_json
 from airflow_ft.core.faults import Evidence, FaultClass, Role, Trust
+from airflow_ft.core.flight import behind
 
 # torch fails to save, and Python to print, at 0; below this a checkpoint of any size does. A gut feeling.
+FRESH_SECONDS = 60.0  # a dump of stacks that is older belongs to another incident
 FULL_BYTES = 16 * 1024 * 1024
 
 
@@ -26,7 +29,20 @@ def evidence(folder: JobFolder, seen: Observation, watched: Sequence[str] = ()) 
     exits = [_exit(node) for node in seen.nodes if node.code]
     stuck = [_unkillable(node) for node in seen.nodes if node.unkillable]
     checked = [one for node in seen.nodes for one in _preflight(folder, node)]
-    return lost + checked + _full_disks([folder.path, *watched]) + stuck + exits
+    late = [one for node in seen.nodes for one in _behind(folder, node)]
+    return lost + checked + _full_disks([folder.path, *watched]) + stuck + late + exits
+
+
+def _behind(folder: JobFolder, node: NodeReport) -> list[Evidence]:
+    """Ranks that have not come to a collective, by the flight recorder, as the dump of stacks has just found it."""
+    try:
+        dump = read_json(os.path.join(folder.node(node.node), "stacks.json")) or {}
+    except UnreachableError:
+        return []
+    at = dump.get("at")
+    if not isinstance(at, (int, float)) or not 0 <= time.time() - at <= FRESH_SECONDS:
+        return []
+    return [Evidence(source="hang", text=late.text, node=None, rank=late.rank) for late in behind(dump.get("flight"))]
 
 
 def _preflight(folder: JobFolder, node: NodeReport) -> list[Evidence]:
