@@ -211,7 +211,9 @@ async def _stuck(kind: str, folder: Path, ref: object, backend: object) -> float
     """Wait until the culprit is stuck. Returns when that was."""
     end = time.time() + START_SECONDS
     while time.time() < end:
-        if (folder / "stuck").exists() and (text := (folder / "stuck").read_text()):
+        if kind == "loader" and await _step(backend, ref) >= STEADY:
+            return time.time()  # its workers read ahead: only now is a batch missed
+        if kind != "loader" and (folder / "stuck").exists() and (text := (folder / "stuck").read_text()):
             return float(text)
         if kind == "sigstop" and await _step(backend, ref) >= STEADY:
             marked = processes.with_marker("FT_JOB", f"{ref.name}:{ref.uid}")  # type: ignore[attr-defined]
