@@ -10,13 +10,15 @@ from typing import Any
 from airflow_ft.core.chain import Chain
 from airflow_ft.views import answers
 from airflow_ft.views.chain_view import cut, task_key
-from airflow_ft.views.listing import Filter, Head, Place, heads, with_progress
+from airflow_ft.views.listing import Batch, Filter, Head, Place, heads, with_progress
 from airflow_ft.views.models import ChainPage, ChainRow, RunChains, Todo
 from airflow_ft.views.records import StoredChain
 
 MOST_MARKS = 40
 MOST_OF_RUN = 200
-SEARCHED = 400  # heads looked at for one page when a filter can't be put into the query
+SEARCHED = 1_000  # heads that are looked at for one page: 10 MB at most; the page says if there is more to look at
+SEARCHED_AT_ONCE = 250
+NOTHING = Batch((), 0, None, False)
 ORDER = ("stopped by fault tolerance", "failed", "unreadable", "recovering", "recovered", "running", "starting")
 LIVE_STATES = ("starting", "running", "recovering", "recovered")
 HEADLINE = 200
@@ -33,19 +35,24 @@ def chain_page(
     def page(further: str | None) -> ChainPage:
         return ChainPage(now=now.timestamp(), items=tuple(rows), next=further, looked_at=looked)
 
+    narrow = state is not None or wanted.fault_class is not None or wanted.node is not None
     while looked < SEARCHED:
         possible = _can_have(going_on, state)
-        batch = heads(session, wanted, going_on=going_on, after=place, limit=limit + 1) if possible else []
-        for head in with_progress(session, batch[:limit]):
-            looked, place = looked + 1, head.place
-            if _fits(head.stored, wanted, state):
-                rows.append(chain_row(head))
+        at_once = SEARCHED_AT_ONCE if narrow else limit + 1
+        batch = heads(session, wanted, going_on=going_on, after=place, limit=at_once) if possible else NOTHING
+        for head in with_progress(session, batch.heads):
+            if not _fits(head.stored, wanted, state):
+                continue
+            rows.append(chain_row(head))
             if len(rows) == limit:
-                return page(_write_place(going_on, place))
-        if len(batch) <= limit:  # there is no more of this kind
-            if not going_on:
-                return page(None)
+                return page(_write_place(going_on, head.place))
+        looked += batch.read
+        if batch.full:
+            place = batch.last
+        elif going_on:
             going_on, place = False, None
+        else:
+            return page(None)
     return page(_write_place(going_on, place))
 
 
@@ -110,8 +117,8 @@ def _marks(chain: Chain) -> Iterator[tuple[float, str]]:
 def run_chains(session: Any, dag_id: str, run_id: str, now: datetime) -> RunChains:
     """Return the chains of a DAG run: those that need a person first."""
     wanted = Filter(dag_ids=(dag_id,), run_id=run_id)
-    found = heads(session, wanted, going_on=True, after=None, limit=MOST_OF_RUN + 1)
-    found += heads(session, wanted, going_on=False, after=None, limit=MOST_OF_RUN + 1)
+    both = [heads(session, wanted, going_on=kind, after=None, limit=MOST_OF_RUN + 1) for kind in (True, False)]
+    found = [head for batch in both for head in batch.heads]
     more = len(found) > MOST_OF_RUN
     rows = [chain_row(head) for head in with_progress(session, found)[:MOST_OF_RUN]]
     rows.sort(key=lambda row: (_rank(row.state), row.task.task_id, row.task.map_index))

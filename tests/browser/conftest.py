@@ -52,7 +52,9 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="session")
 def site(browser: Any, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Website]:
     """A healthy Airflow, and every story under way."""
-    made = Website(tmp_path_factory.mktemp("website"), request.config.cache.mkdir("airflow-template"))
+    cache = getattr(request.config, "cache", None)  # shared with the other tests of a real Airflow, if there is one
+    template = cache.mkdir("airflow-template") if cache else None
+    made = Website(tmp_path_factory.mktemp("website") / "site", template)
     try:
         made.boot()
         for dag_id in ("crash", "lost_node", "hang", "budget", "oom", "cleared", "markup", "marked", "long"):

@@ -84,9 +84,9 @@ function Chains({ filters, set }) {
     ),
     error && h("p", { className: "alert", role: "alert" }, `The chains could not be loaded: ${error.message}`, h("button", { type: "button", className: "btn", onClick: again }, "Try again")),
     !data && !error && h("p", { className: "muted" }, "Loading…"),
-    data && rows.length === 0 && h(Empty, { title: "No chain here" }, "No DAG that you may read has a retry chain that fits these filters."),
+    data && rows.length === 0 && h(Empty, { title: "No chain here" }, further.next ? `None of the newest ${number(data.looked_at)} chains fits these filters.` : "No DAG that you may read has a retry chain that fits these filters."),
     rows.length > 0 && h(ChainRows, { rows, now: data.now, everywhere: true }),
-    further.next && h("p", { style: { marginTop: 8 } }, h("button", { type: "button", className: "btn", onClick: load }, "Show more")),
+    further.next && h("p", { style: { marginTop: 8 } }, h("button", { type: "button", className: "btn", onClick: load }, rows.length ? "Show more" : "Look further back")),
   );
 }
 
