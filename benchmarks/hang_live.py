@@ -15,6 +15,7 @@ import os
 import re
 import signal
 import statistics
+import sys
 import tempfile
 import time
 from datetime import datetime, timezone
@@ -181,7 +182,8 @@ async def _round(kind: str, step_seconds: float) -> tuple[float | None, bool, st
         (folder / "train.py").write_text(TRAIN)
         arguments = [f"--fault={kind}", f"--culprit={CULPRIT}", f"--at={STEADY}", f"--seconds={step_seconds}"]
         command = ["torchrun", f"--nproc-per-node={RANKS}", "train.py", *arguments]
-        job = LocalJob(command=command, root=str(folder / "root"), workdir=str(folder))
+        path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"  # torchrun is beside our Python
+        job = LocalJob(command=command, root=str(folder / "root"), workdir=str(folder), env={"PATH": path})
         ref = await backend.submit(job, Submission(name="hang-0-a0", chain_id="hang-0", attempt=0, grace=1))
         info = TryInfo(dag_id="hang", run_id="r", task_id="t", try_number=1, max_tries=1, ti_id="x")
         order = WatchOrder(info=info, ref=ref, policy=write_policy(FaultTolerancePolicy.full()))
