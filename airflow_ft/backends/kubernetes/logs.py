@@ -107,13 +107,18 @@ class Stream:
         """Read right now, without following: the text, the new cursor, and whether there is more."""
         taken: list[bytes] = []
         size = 0
-        async for stamp, text in self._lines(cursor, follow=False):
-            if size + len(text) + 1 > limit and (taken or limit < LONG_LINE):
-                return b"".join(taken), cursor, True
-            taken.append(text + b"\n")
-            size += len(text) + 1
-            cursor = stamp
-            self._keep(text)
+        try:
+            async for stamp, text in self._lines(cursor, follow=False):
+                if size + len(text) + 1 > limit and (taken or limit < LONG_LINE):
+                    return b"".join(taken), cursor, True
+                taken.append(text + b"\n")
+                size += len(text) + 1
+                cursor = stamp
+                self._keep(text)
+        except UnreachableError:
+            if not taken:
+                raise
+            return b"".join(taken), cursor, True
         return b"".join(taken), cursor, False
 
     # --- following -----------------------------------------------------------------------------------------------
