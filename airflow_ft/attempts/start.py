@@ -23,6 +23,7 @@ from airflow_ft.attempts.deadlines import ACT_SECONDS, CANCEL_MARGIN_SECONDS, LO
 from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
 from airflow_ft.attempts.hindsight import progress_of
 from airflow_ft.attempts.ports import Conclusion, Started, TryInfo
+from airflow_ft.attempts.quarantine import Quarantine, kept_out
 from airflow_ft.attempts.record import (
     ADOPTED,
     CLEARED,
@@ -74,6 +75,7 @@ class Starter:
     killed: Callable[[], bool] = lambda: False  # whether this very process was told to end
     naming: Callable[[str, str], None] = lambda name, chain: None  # told the job's name before it is created
     progress_pattern: str | None = None
+    quarantine: Quarantine | None = None  # nodes that other chains have found bad; None: nobody shares that here
 
     async def start(self) -> tuple[Chain, Started | None]:
         """Bring the chain to the point where exactly one job of it exists. Returns ``None`` if training is done.
@@ -281,13 +283,16 @@ class Starter:
         return chain, attempt
 
     async def _submitted(self, chain: Chain, attempt: Attempt) -> tuple[Chain, Started | None]:
+        out, avoided = await kept_out(
+            self.quarantine, self.backend, self.job, attempt.excluded_nodes, self.now(), self.say
+        )
         submission = Submission(
             name=attempt.name,
             chain_id=chain.chain_id,
             attempt=attempt.number,
             tags=self.info.tags(),
-            excluded_nodes=attempt.excluded_nodes,
-            soft_nodes=attempt.soft_nodes,
+            excluded_nodes=(*attempt.excluded_nodes, *out),
+            soft_nodes=(*attempt.soft_nodes, *avoided),
             preflight=self.policy.preflight_for_agent(),
             resume_from=attempt.resume_from,
             hold=self.policy.hold_seconds,

@@ -52,6 +52,13 @@ SIMULATION = (
     *(_arg((f"--{name}",), help="An assumption: see docs/policy.md") for name in ASSUMED),
     JSON,
 )
+NODES_ACTION = _arg(
+    ("action",), nargs="?", default="list", choices=("list", "quarantine", "release"), help="Default: list"
+)
+NODE = _arg(("node",), nargs="?", help="The node's name")
+CLUSTER = _arg(("--cluster",), help="Where the node is, as the list shows it: local:default, kubernetes:gpu_cluster")
+WHY = _arg(("--why",), help="The reason, for whoever reads the list")
+HOURS = _arg(("--hours",), type=float, default=72.0, help="For how long (default: 72)")
 YES = _arg(("--yes",), action="store_true", help="Do it; without this it is only shown what would be done")
 
 
@@ -97,6 +104,12 @@ def get_cli_commands() -> list[CLICommand]:
                     help="Print what people said of diagnoses, for scoring the classifier",
                     func=lazy_load_command("airflow_ft.cli.feedback.show_feedback"),
                     args=(JSON,),
+                ),
+                ActionCommand(
+                    name="nodes",
+                    help="Show the nodes in quarantine; put one in, or release one",
+                    func=lazy_load_command("airflow_ft.cli.nodes.nodes"),
+                    args=(NODES_ACTION, NODE, CLUSTER, WHY, HOURS, JSON),
                 ),
                 ActionCommand(
                     name="reap",

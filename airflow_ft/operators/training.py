@@ -14,6 +14,7 @@ from airflow_ft.attempts.crash_points import current_run, reach
 from airflow_ft.attempts.deadlines import quiet_seconds
 from airflow_ft.attempts.faults import PersonNeededError, TrainingFault, TryAgainLaterError
 from airflow_ft.attempts.ports import TASK_ENDED, Conclusion, Started, TryInfo, WatchOrder
+from airflow_ft.attempts.quarantine import entries_of, written
 from airflow_ft.attempts.record import write_conclusion, write_interim
 from airflow_ft.attempts.start import Starter
 from airflow_ft.attempts.store import ChainStore
@@ -36,6 +37,7 @@ from airflow_ft.operators.settings import (
     refuse_arguments,
     refuse_retries,
 )
+from airflow_ft.operators.shared import quarantine_of
 from airflow_ft.triggers.training import ATTEMPT_KEY, INTERIM, TrainingTrigger
 
 if TYPE_CHECKING:
@@ -154,6 +156,7 @@ class FaultTolerantTrainingOperator(AsksPeople, BaseOperator):
             killed=lambda: self._killed,
             naming=lambda name, chain: setattr(self, "_live", (backend, job, name, chain)),
             progress_pattern=self.progress_pattern,
+            quarantine=quarantine_of(job),
         )
         try:
             if self.deferrable and store.load() is None:
@@ -242,6 +245,8 @@ class FaultTolerantTrainingOperator(AsksPeople, BaseOperator):
         from airflow_ft.operators.summary import log_summary
 
         chain = write_conclusion(store, chain, attempt, conclusion)
+        entries = entries_of(chain, conclusion.incidents)
+        written(quarantine_of(job_from(self.job)), entries, lambda text: self.log.warning("%s", text))
         self._live = None
         log_summary(self.log, chain, attempt, conclusion, self.log_tail_lines)
         self._tell(context, store, chain)
