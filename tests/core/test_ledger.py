@@ -12,10 +12,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from airflow_ft.core.chain import PastFault
 from airflow_ft.core.decide import Situation, decide, past_fault
-from airflow_ft.core.decisions import Action
+from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Retry, Suspect, Trust
 from airflow_ft.core.ledger import CHARGES, MAX_FREE_KEPT, Ledger, Run
 from airflow_ft.core.policy import FaultTolerancePolicy
+from airflow_ft.core.switches import answered
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 SPENT = Ledger(restarts=2, unconditional_streak=1, hang_streak=2, unprogressed=3, pod_restarts=1, highest_step=100)
@@ -154,6 +155,7 @@ runs = st.builds(
     new_checkpoint=steps,
     seconds_beyond=st.sampled_from([0.0, 599.0, 600.0]),
     healthy_seconds=st.sampled_from([0.0, 3600.0]),
+    lost_seconds=st.sampled_from([0.0, 900.0]),
 )
 nodes = st.lists(st.sampled_from(["n1", "n2", "n3", "n4"]), unique=True, max_size=2)
 diagnoses = st.builds(
@@ -184,11 +186,34 @@ class AnyChain(RuleBasedStateMachine):
         max_restarts=st.integers(0, 6),
         unconditional=st.booleans(),
         pod_restarts=st.integers(0, 2),
+        max_restarts_in_window=st.none() | st.integers(1, 3),
+        on_fault=st.sampled_from(["act", "act", "notify", "ask"]),
+        max_lost_gpu_hours=st.none() | st.just(20.0),
     )
     def start(self, **settings: Any) -> None:
         self.policy, self.ledger, self.now = FaultTolerancePolicy(**settings), Ledger(), NOON
         self.faults: tuple[PastFault, ...] = ()
         self.excluded: tuple[str, ...] = ()
+        self.segments = 0
+        self.made: list[tuple[Situation, datetime, Decision]] = []
+
+    @rule()
+    def person_clears(self) -> None:
+        """Fresh budgets; who was suspected is not forgotten."""
+        blames = self.ledger.blames
+        self.ledger, self.faults = self.ledger.of_next_segment(self.ledger.highest_step), ()
+        assert (self.ledger.restarts, self.ledger.free_at, self.ledger.blames) == (0, (), blames)
+        self.segments += 1
+
+    @rule()
+    def worker_is_lost_between_decision_and_record(self) -> None:
+        """The next try decides anew from the same inputs: the same decision, and its cost is counted once."""
+        if self.made:
+            situation, now, decision = self.made[-1]
+            again = decide(FaultTolerancePolicy.from_dict(self.policy.to_dict()), situation, now)
+            assert again == decision and again.digest() == decision.digest()
+            zone = timezone(timedelta(hours=-9, minutes=-30))
+            assert decide(self.policy, situation.compact(), now.astimezone(zone)).digest() == decision.digest()
 
     @rule(
         diagnosis=diagnoses,
@@ -198,8 +223,9 @@ class AnyChain(RuleBasedStateMachine):
         hang=st.booleans(),
         pods=st.booleans(),
         minutes=st.integers(-5, 500),
+        answer=st.sampled_from(["approve", "resubmit", "stop"]),
     )
-    def fault(self, diagnosis, run, step, can, hang, pods, minutes) -> None:  # type: ignore[no-untyped-def]
+    def fault(self, diagnosis, run, step, can, hang, pods, minutes, answer) -> None:  # type: ignore[no-untyped-def]
         self.now += timedelta(minutes=minutes)
         situation = Situation(
             diagnosis=diagnosis,
@@ -213,12 +239,25 @@ class AnyChain(RuleBasedStateMachine):
             nodes_needed=2,
             pool_nodes=("n1", "n2", "n3", "n4"),
             excluded_nodes=self.excluded,
+            gpus=16,
         )
         decision = decide(self.policy, situation, self.now)
+        self.made.append((situation, self.now, decision))
         assert decision == decide(self.policy, situation, self.now), "the same inputs, the same decision"
-        charged = self.ledger.after_run(run).charge(decision.charged, self.now)
+        charged = self.ledger.after_run(run, 16).charge(decision.charged, self.now)
         assert decision.ledger.but(blames=()) == charged.but(blames=()), "charged once"
-        assert decision.action in (Action.RESUBMIT, Action.FAIL, *can) or decision.level == "pod"
+        assert decision.action in (Action.RESUBMIT, Action.FAIL, Action.ASK, *can) or decision.level == "pod"
+        if self.policy.on_fault == "notify":
+            assert decision.action in (Action.RESUBMIT, Action.FAIL), "nothing beyond basic"
+        if decision.action is Action.ASK:
+            assert not decision.charged and decision.proposed is not None
+            decision = answered(decision, answer, "a person", self.policy, self.now)
+            assert decision.ledger.but(blames=()) == charged.charge(decision.charged, self.now).but(blames=())
+        window, most = self.policy.restart_window_seconds, self.policy.max_restarts_in_window
+        if decision.charged in ("restart", "unconditional") and most is not None and not decision.answer:
+            assert self.ledger.restarts_within(self.now, window) < most, "not beyond the budget of the window"
+        if self.policy.max_lost_gpu_hours is not None and decision.charged not in ("", "disruption"):
+            assert decision.ledger.lost_gpu_hours < self.policy.max_lost_gpu_hours
         assert len(decision.excluded_nodes) <= 2
         assert decision.reason.strip().endswith((".", "…"))
         assert len(decision.reason) < 1500
