@@ -137,6 +137,7 @@ class Concluder:
             ordered_at=None,
             decision=decision,
             past=None,
+            inputs=None,
             recovery=None,
             again=True,
         )
