@@ -53,6 +53,10 @@ class TrainingJob(CheckedSettings):
         env = self.model_dump().get("env") or {}
         return tuple(value for name, value in env.items() if SECRET_NAME.search(name) and len(value) >= SECRET_LENGTH)
 
+    def remarks(self) -> tuple[str, ...]:
+        """Return what a person should know of how this job is submitted: what is changed in it, who restarts it."""
+        return ()
+
     def policy_annotations(self) -> dict[str, str]:
         """Return annotations of the job that set the policy when the task gives none (mission M7)."""
         return {}

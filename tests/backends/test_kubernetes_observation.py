@@ -128,7 +128,7 @@ def test_what_can_not_start_is_over_when_patience_is(reason: str, seconds: float
         (None, {}, False),
         (
             None,
-            {"conditions": [{"type": "DisruptionTarget", "status": "True", "reason": "DeletionByTaintManager"}]},
+            {"conditions": [TAINTED]},
             True,
         ),
         ({"n1": {"status": {"conditions": [{"type": "Ready", "status": "Purple"}]}}}, {}, False),

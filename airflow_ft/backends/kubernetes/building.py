@@ -18,6 +18,7 @@ from airflow_ft.backends.base import Submission
 from airflow_ft.backends.kubernetes import affinity, restarts, wrapping
 from airflow_ft.backends.kubernetes.job import KubernetesJob, training_container
 from airflow_ft.backends.kubernetes.kinds import HELPS, TRAINS, Json, Kind, Template, walk
+from airflow_ft.backends.kubernetes.wrapping import NODE
 
 CHAIN, ATTEMPT, ROLE, CONTAINER = "airflow-ft/chain", "airflow-ft/attempt", "airflow-ft/role", "airflow-ft/container"
 AGENT, PRINTS = "airflow-ft/agent", "airflow-ft/prints"  # PRINTS: the training's output is in this pod's log
@@ -41,17 +42,13 @@ def built(job: KubernetesJob, submission: Submission, hostnames: Mapping[str, st
 
     :param hostnames: the label ``kubernetes.io/hostname`` of nodes where it isn't the node's name.
     """
-    kind, notes = job.kind, list[str]()
+    kind, notes = job.kind, list(job.remarks())
     # By way of JSON: replicas that a YAML anchor made the same object become objects of their own.
     manifest: Json = json.loads(json.dumps(job.document, default=str))
     manifest.pop("status", None)
     _name(manifest, kind, submission, job.namespace)
     if not job.platform_restarts:
-        settings = restarts.found(kind, manifest)
-        restarts.set_to_never(manifest, settings)
-        notes += [setting.text for setting in settings]
-    else:
-        notes.append("The platform restarts this job by its own rules (platform_restarts); airflow_ft only resubmits.")
+        restarts.set_to_never(manifest, restarts.found(kind, manifest))
     work = _Work(job, submission, hostnames or {}, notes)
     templates = kind.templates(manifest)
     if kind.kind == "TrainJob":
@@ -76,7 +73,7 @@ class _Work:
         never = [hostnames.get(node, node) for node in submission.excluded_nodes]
         rather_not = [hostnames.get(node, node) for node in submission.soft_nodes]
         self.hard, self.soft = (never, rather_not) if job.exclusion == "hard" else ([], [*never, *rather_not])
-        self.options = wrapping.AgentOptions(submission.name, submission.hold, submission.grace)
+        self.options = wrapping.AgentOptions(submission.name, submission.hold, submission.grace, submission.preflight)
         self.wrapped = 0
 
     def dress(self, template: Template, pod: Json) -> None:
@@ -139,7 +136,9 @@ class _Work:
                 self._mount(spec, container)
                 entrypoint = str(manifest["spec"]["entrypoint"])
                 # The head's container lives on after the entrypoint: its termination message would say nothing.
-                manifest["spec"]["entrypoint"] = wrapping.wrapped_entrypoint(entrypoint, self.options)
+                # Nor is an entrypoint expanded by Kubernetes: a preflight would not know where it is.
+                plain = wrapping.AgentOptions(self.submission.name, self.submission.hold, self.submission.grace)
+                manifest["spec"]["entrypoint"] = wrapping.wrapped_entrypoint(entrypoint, plain)
                 self.wrapped += 1
             self._label(pod, template, container, has_agent)
 
@@ -198,6 +197,7 @@ class _Work:
     def _environment(self) -> list[Json]:
         submission = self.submission
         return [
+            {"name": NODE, "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
             {"name": "FT_CHAIN_ID", "value": submission.chain_id},
             {"name": "FT_ATTEMPT", "value": str(submission.attempt)},
             {"name": "FT_RESUME_FROM", "value": submission.resume_from},

@@ -20,11 +20,12 @@ from typing_extensions import Self
 
 from airflow_ft.backends.base import SECRET_LENGTH, SECRET_NAME, TrainingJob
 from airflow_ft.backends.environment import name_problems
-from airflow_ft.backends.kubernetes import wrapping
+from airflow_ft.backends.kubernetes import restarts, wrapping
 from airflow_ft.backends.kubernetes.kinds import KINDS, TRAINS, Json, Kind, Template, dotted, kind_of, walk
 
 GPU = ".com/gpu"  # nvidia.com/gpu, amd.com/gpu: how clusters call accelerators
 DEFAULT_CONTAINER = "kubectl.kubernetes.io/default-container"
+PLATFORM_RESTARTS = "The platform restarts this job by its own rules (platform_restarts); airflow_ft only resubmits."
 POLICY_ANNOTATIONS = "fault-tolerance/"  # mission M7
 
 
@@ -110,6 +111,12 @@ class KubernetesJob(TrainingJob):
     def digest(self) -> str:
         """Fingerprint of the job: the same name with another one is another job."""
         return hashlib.sha256(json.dumps(self.document, sort_keys=True, default=str).encode()).hexdigest()
+
+    def remarks(self) -> tuple[str, ...]:
+        """Say who restarts this job, and which of its settings are changed for that (story RST-10)."""
+        if self.platform_restarts:
+            return (PLATFORM_RESTARTS,)
+        return tuple(setting.text for setting in restarts.found(self.kind, self.document))
 
     def policy_annotations(self) -> dict[str, str]:
         """Return the manifest's annotations that set the policy when the task gives none."""

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from airflow_ft.backends import agent_archive
 from airflow_ft.backends.kubernetes.kinds import Json
@@ -23,6 +25,7 @@ ARCHIVE = f"{ARCHIVE_FOLDER}/agent.pyz"
 # Below the emptyDir, not the emptyDir itself: the agent makes its folder its own (0700).
 AGENT_FOLDER = f"{STATE_FOLDER}/agent"
 LAST_WORDS = "/dev/termination-log"  # where the kubelet looks for a container's last words
+NODE = "FT_NODE"  # the variable with the node's name
 ARCHIVE_VOLUME, STATE_VOLUME = "airflow-ft-agent", "airflow-ft-state"
 
 # $1 is a Python that the command itself names, or empty. No "$(": Kubernetes would read it as a variable of its own.
@@ -41,8 +44,10 @@ _ELSE_FAIL = 'echo "no python >= 3.8" >&2; exit 125'
 class AgentOptions:
     """What the agent of one attempt is told."""
 
-    def __init__(self, attempt: str, hold: float, grace: float) -> None:
-        self.attempt, self.hold, self.grace = attempt, hold, grace
+    def __init__(
+        self, attempt: str, hold: float, grace: float, preflight: Mapping[str, object] = MappingProxyType({})
+    ) -> None:
+        self.attempt, self.hold, self.grace, self.preflight = attempt, hold, grace, preflight
         self.nonce = hashlib.sha256(attempt.encode()).hexdigest()[:12]
 
     def words(self) -> list[str]:
@@ -55,6 +60,8 @@ class AgentOptions:
             "nonce": self.nonce,
             "last-words": LAST_WORDS,
         }
+        if self.preflight:  # Kubernetes puts the node's name in; who the others are is not known before they run
+            given["preflight"] = json.dumps({**self.preflight, "node": f"$({NODE})"})
         return ["run", *(f"--{name}={value}" for name, value in given.items()), "--"]
 
 
