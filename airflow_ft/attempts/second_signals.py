@@ -4,8 +4,8 @@
 the last. Where the backend can't look at processes, the agents' lines in the log tell (``Sight.samples``), more rarely;
 without agents there is no opinion, and silence alone has to last longer.
 
-Shortly before the verdict is due, and as long as ranks are busy and move no bytes, their stacks are looked at, too: who
-spins at one place (``core.stackplaces``) is not at work.
+Before a verdict is acted upon the logs' ends are read afresh. Shortly before it is due, and as long as ranks are busy
+and move no bytes, their stacks are looked at, too: who spins at one place (``core.stackplaces``) is not at work.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from airflow_ft.core.vitals import (
 
 EVERY_SECONDS = 1.0
 KEPT = 16
+TAIL_BYTES = 65_536
 PEEK_EVERY_SECONDS = 0.5
 PEEK_AHEAD_SECONDS = 2.5  # before the verdict is due: time for all looks
 
@@ -64,9 +65,12 @@ class SecondSignals:
             heard = await self._look_closer(heard, sight.may_act)
         if verdict is None:
             return None
-        if verdict.incident != self._judged and not may_act(verdict, heard, floor):
-            self._say(verdict, heard)
-            return None
+        if verdict.incident != self._judged:
+            if not may_act(verdict, heard, floor):
+                self._say(verdict, heard)
+                return None
+            if await self._advances_unseen(sight):
+                return None
         self._judged = verdict.incident
         text = f"{verdict.text} Second signals: {heard.text}." if self._samples else verdict.text
         return verdict.but(kind=heard.kind or verdict.kind, text=text, ranks=heard.ranks or verdict.ranks)
@@ -83,6 +87,18 @@ class SecondSignals:
         except BackendError:
             return  # no opinion
         self._samples = [*self._samples, Sample(at=at, ranks=tuple(ranks))][-KEPT:]
+
+    async def _advances_unseen(self, sight: Sight) -> bool:
+        """Read the ends of the logs afresh: it may be our stream that has stalled, not the training (WAT-05)."""
+        try:
+            tails = await limited(self._backend.log_tails(self._ref, TAIL_BYTES), LOOK_SECONDS, "reading logs afresh")
+        except BackendError:
+            return False
+        step = sight.take_afresh(tails)
+        if step is None:
+            return False
+        self._desk.say(f"The log is at step {step}; what we were given of it stood still. No hang.", warning=True)
+        return True
 
     async def _look_closer(self, heard: Opinion, may_act: bool) -> Opinion:
         """Look at the stacks of the busy ranks; say so if they get nowhere."""

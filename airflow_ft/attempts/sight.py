@@ -19,10 +19,10 @@ from datetime import datetime
 from pydantic import JsonValue
 
 from airflow_ft.attempts.ports import WatchOrder
-from airflow_ft.backends.base import Cursors, LogChunk
+from airflow_ft.backends.base import Cursors, LogChunk, LogTail
 from airflow_ft.core.hang import HangConfig, HangDetector, HangVerdict
 from airflow_ft.core.ledger import Run
-from airflow_ft.core.loglines import LineReader
+from airflow_ft.core.loglines import LineReader, lines_of
 from airflow_ft.core.policy import FaultTolerancePolicy, HangSettings
 from airflow_ft.core.progress import Progress, ProgressReader
 from airflow_ft.core.recovery import Recovery, begin, ended, follow
@@ -56,9 +56,11 @@ class Sight:
         self._beyond_since: datetime | None = None
         self._generation_since = now()
         self._saved_at: datetime | None = None  # when this generation was seen to save a checkpoint last
+        self._foreign: tuple[int, int | None] = (0, None)  # restarts that nobody ordered, the highest step before them
         self._given_up: set[str] = set()  # the logs in which a launcher has announced its end
         self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)  # of this silence, from the agents' lines
         self._vitals: dict[str, list[RankVitals]] = {}  # the newest of each node
+        self._afresh: int | None = None  # the newest step that only a fresh look has found
         self._marked = True  # whether the beginning of this generation was read in the log
         self.generation = 0
         self.expected = 0  # the newest generation that the backend has told of
@@ -116,6 +118,8 @@ class Sight:
             self._beyond_since = self._beyond_since or now
         if after.checkpoint is not None and after.checkpoint != before.checkpoint:
             self._saved_at = now
+        if before.first_step_at is not None and after.first_step_at != before.first_step_at:
+            self._began_again()
         told = [after.loaded_text] if after.loaded_text and after.loaded_text != before.loaded_text else []
         if self.recovery is not None and self.recovery.state == "pending":
             followed = self.recoveries[self.generation] = follow(self.recovery, after)
@@ -147,9 +151,33 @@ class Sight:
             self._begin()
             self._marked = True
 
+    def _began_again(self) -> None:
+        """Steps began again in a generation that we did not restart: a launcher, an operator or a scheduler did."""
+        count, highest = self._foreign
+        gained = highest is None or (self._highest or 0) > highest
+        self._foreign = (1 if gained else count + 1, self._highest)
+
+    @property
+    def foreign_restarts(self) -> int:
+        """How often others restarted this generation without a step gained in between (PRG-05)."""
+        return self._foreign[0]
+
     def gives_up(self, node: str) -> bool:
         """Whether the launcher on ``node`` has announced that it ends because a rank of its own died."""
         return any(source.partition("/")[0] == node for source in self._given_up)
+
+    def take_afresh(self, tails: Sequence[LogTail]) -> int | None:
+        """Look into the ends of the logs, which were read anew. Returns the step that is there, if it is a newer one.
+
+        The same step is believed once: the end of a log may tell of an earlier generation, which had come further.
+        """
+        lines = [(tail.source, line) for tail in tails for line in lines_of(tail.data)]
+        there, known = ProgressReader.rebuilt(lines, self._now(), self._pattern).progress, self.progress.step
+        if there.step is None or there.step <= max(known or 0, self._afresh or 0):
+            return None
+        self._afresh = there.step
+        self._hang.observe(self._now().timestamp(), there.step, there.phase)
+        return there.step
 
     def verdict(self) -> HangVerdict | None:
         """Ask the hang detector."""
@@ -210,6 +238,7 @@ class Sight:
             at, loss = self.recovery.died_at_step, self.recovery.loss_before
         self.recoveries[self.generation] = begin(at, self.loaded_checkpoint, loss)
         self._beyond_since = self._saved_at = None
+        self._foreign = (0, None)
         self._generation_since = self._now()
         self._reader.restarted()
         self._hang.restarted()
@@ -231,6 +260,7 @@ class Sight:
             "since": self._generation_since.isoformat(),
             "beyond": self._beyond_since.isoformat() if self._beyond_since else None,
             "saved": self._saved_at.isoformat() if self._saved_at else None,
+            "foreign": list(self._foreign),
             "given_up": list[JsonValue](sorted(self._given_up)),
         }
 
@@ -251,6 +281,8 @@ class Sight:
         self._generation_since = datetime.fromisoformat(str(state["since"]))
         beyond, saved, given_up = state.get("beyond"), state.get("saved"), state.get("given_up")
         self._saved_at = datetime.fromisoformat(str(saved)) if saved else None
+        foreign = state.get("foreign")
+        self._foreign = (int(foreign[0]), foreign[1]) if isinstance(foreign, list) else (0, None)  # type: ignore[arg-type, assignment]
         self._beyond_since = datetime.fromisoformat(str(beyond)) if beyond else None
         self._given_up = {str(source) for source in given_up} if isinstance(given_up, list) else set()
         self.cursors = {str(source): int(offset) for source, offset in cursors.items()}  # type: ignore[arg-type]

@@ -24,7 +24,12 @@ class Machine:
     def __init__(self, cores: float = 0.0, state: str = "S", broken: bool = False) -> None:
         self.cores, self.state, self.broken = cores, state, broken
         self.second = 0.0
-        self.asked = 0
+        self.asked = self.read = 0
+        self.unseen: list[int] = []  # steps that only a fresh look at the log finds
+
+    async def log_tails(self, ref: Any, limit: int) -> Any:
+        self.read += 1
+        return self.unseen.pop() if self.unseen else None
 
     async def vitals(self, ref: Any) -> Sequence[RankVitals]:
         self.asked += 1
@@ -50,6 +55,7 @@ def hang(machine: Any, until: float = 400.0) -> tuple[float | None, HangVerdict 
         seconds_left=0.0,
         may_act=True,
         samples=(),
+        take_afresh=lambda tails: tails,
     )
     seen: Any = SimpleNamespace(nodes=())
 
@@ -126,7 +132,14 @@ def test_a_stopped_rank_has_its_own_word() -> None:
     assert verdict is not None and (verdict.kind, "stopped by a signal" in verdict.text) == ("stopped", True)
 
 
-@pytest.mark.parametrize("machine", [object(), Machine(broken=True)])
+class Blind:
+    """A backend that sees logs and nothing else."""
+
+    async def log_tails(self, ref: Any, limit: int) -> None:
+        return None
+
+
+@pytest.mark.parametrize("machine", [Blind(), Machine(broken=True)])
 def test_without_signals_silence_has_to_last(machine: object) -> None:
     at, _, said = hang(machine)
     assert at is not None and FLOOR <= at <= FLOOR + 2
@@ -138,3 +151,13 @@ def test_nobody_is_asked_while_training_advances() -> None:
     machine = Machine()
     hang(machine, until=2)
     assert machine.asked == 0
+
+
+@pytest.mark.story("WAT-05")
+def test_before_a_verdict_is_acted_upon_the_log_is_read_afresh() -> None:
+    """A stream that went silent (a rotated log) is no training that stands still."""
+    machine = Machine()
+    machine.unseen = [140]
+    _, verdict, said = hang(machine)
+    assert (machine.read, verdict is not None) == (2, True), "found once, then nothing newer"
+    assert "The log is at step 140" in said[0]

@@ -10,7 +10,7 @@ import pytest
 
 from airflow_ft.attempts.ports import TryInfo, WatchOrder
 from airflow_ft.attempts.sight import Sight
-from airflow_ft.backends.base import LogChunk
+from airflow_ft.backends.base import LogChunk, LogTail
 from airflow_ft.core.chain import JobRef
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.vitals import gpus
@@ -90,3 +90,38 @@ def test_lines_read_together_came_at_one_moment() -> None:
         if sight.verdict() is not None:
             break
     assert clock.second - (5 + 13 / 2) <= 10 * 0.1 + 5
+
+
+@pytest.mark.story("WAT-05")
+def test_a_step_that_only_a_fresh_look_finds_ends_the_silence_once() -> None:
+    clock = Clock()
+    sight = look(clock)
+    for clock.second in range(40):  # type: ignore[assignment]
+        read(sight, "n1/output", f"step={int(clock.second)} loss=2")
+    for clock.second in range(40, 60):  # type: ignore[assignment]
+        verdict = sight.verdict()
+    assert verdict is not None
+    tails = [LogTail(source="n1/output", data=b"step=58 loss=2\nstep=59 loss=2\n")]
+    assert sight.take_afresh(tails) == 59
+    assert sight.verdict() is None
+    assert sight.take_afresh(tails) is None
+    assert sight.take_afresh([LogTail(source="n1/output", data=b"step=12 loss=2\n")]) is None
+
+
+@pytest.mark.story("WAT-07")
+@pytest.mark.row("P8")
+def test_bars_without_a_line_end_are_progress_while_they_run() -> None:
+    """Ten states a second for five minutes, and not one newline: a step at each look, and nothing that grows."""
+    clock = Clock()
+    sight = look(clock)
+    last, sizes = None, []
+    for turn in range(600):
+        clock.second = turn / 2
+        bars = "".join(f"\r  1%|#   | {5 * turn + n}/90000 [00:10<14:00,  9.9it/s, loss=2.3]" for n in range(1, 6))
+        sight.take([LogChunk(source="n1/output", data=bars.encode())], {"n1/output": 100 * turn})
+        assert sight.verdict() is None
+        assert turn < 2 or sight.progress.step != last
+        last = sight.progress.step
+        sizes.append(len(str(sight.to_state())))
+    assert last == 2_999
+    assert max(sizes[100:]) < 1.2 * sizes[100] + 500
