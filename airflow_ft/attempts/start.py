@@ -290,7 +290,7 @@ class Starter:
             name=attempt.name,
             chain_id=chain.chain_id,
             attempt=attempt.number,
-            tags=self.info.tags(),
+            tags={**self.info.tags(), "restarts": f"{chain.ledger.restarts}/{self.policy.max_restarts}"},
             excluded_nodes=(*attempt.excluded_nodes, *out),
             soft_nodes=(*attempt.soft_nodes, *avoided),
             preflight=self.policy.preflight_for_agent(),
@@ -312,6 +312,8 @@ class Starter:
         reach("start.after_id")
         excluded = f" without {', '.join(attempt.excluded_nodes)}" if attempt.excluded_nodes else ""
         self.say(f"Attempt {attempt.number} is submitted as {ref.backend} job {ref.name}{excluded}.")
+        for remark in self.job.remarks():
+            self.say(remark)
         return chain, Started(attempt=attempt)
 
     async def _submit(self, submission: Submission) -> JobRef:
