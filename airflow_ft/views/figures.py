@@ -19,7 +19,7 @@ from airflow_ft.views.listing import PastAttempt, attempts_since, feedback_since
 from airflow_ft.views.models import Figures, NodeFault, NodeRow, TaskKey
 from airflow_ft.views.runs import DISRUPTION
 
-MOST_ATTEMPTS = 2_000  # 0.2 s to read once; what is over is kept, so that looking again costs a fifth
+MOST_ATTEMPTS = 1_000  # half a second to read once; what is over is kept in memory, so the next look is cheap
 MOST_FEEDBACK = 1_000
 MOST_NODES = 50
 MOST_NODE_MARKS = 60

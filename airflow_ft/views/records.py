@@ -166,7 +166,7 @@ def assembled(rows: StoredRows) -> StoredChain:
     )
 
 
-@lru_cache(maxsize=512)  # attempts that are over never change, and a page asks for them every few seconds
+@lru_cache(maxsize=2048)  # attempts that are over never change, and a page asks for them every few seconds
 def read_attempt(text: str) -> Attempt:
     """Read an attempt's record. Raises ``UnreadableRecordError``."""
     return Attempt.from_record(read_value(text))

@@ -12,6 +12,7 @@ from airflow_ft.core.faults import Diagnosis, Evidence
 from airflow_ft.core.ledger import Ledger
 from airflow_ft.core.recovery import Recovery
 from airflow_ft.core.story import action_words, recovery_words
+from airflow_ft.diagnosis.redaction import redact
 from airflow_ft.views.answers import loss_in_band, recovery_checks
 from airflow_ft.views.chain_view import run_id
 from airflow_ft.views.models import Considered as ConsideredView
@@ -85,7 +86,7 @@ def _evidence(one: Evidence) -> EvidenceView:
     return EvidenceView(
         role=one.role.value,
         source=where,
-        text=one.text[:LINE_LENGTH],
+        text=redact(one.text[:LINE_LENGTH]),  # it was, when it was stored; an older version knew fewer kinds of tokens
         cut=len(one.text) > LINE_LENGTH or one.text.endswith("…"),
         at=one.at.timestamp() if one.at else None,
         line=one.line,

@@ -303,3 +303,22 @@ def test_a_long_chain_with_heavy_evidence_is_a_small_answer(site: Site, records:
     detail = site.get("/api/v1/chain/a/runs/3-0?run_id=long&task_id=train").json()
     assert len(detail["evidence"][0]["text"]) == 2_000
     assert detail["evidence"][0]["cut"]
+
+
+def test_a_search_is_bounded_and_says_where_it_goes_on(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rare class is looked for in so many chains at once; the next page looks further back."""
+    from airflow_ft.views import lists
+
+    monkeypatch.setattr(lists, "SEARCHED", 1)
+    monkeypatch.setattr(lists, "SEARCHED_AT_ONCE", 1)
+    found, after, pages = [], None, 0
+    while pages < 9:
+        query = {"fault_class": "HW_NODE"} | ({"after": after} if after else {})
+        page = site.get("/api/v1/chains", params=query).json()
+        assert page["looked_at"] <= 1
+        found += [row["task"]["run_id"] for row in page["items"]]
+        pages, after = pages + 1, page["next"]
+        if after is None:
+            break
+    assert found == ["run"]
+    assert pages > 1

@@ -26,9 +26,8 @@ while [ "$step" -lt "$steps" ]; do
             dns) echo "socket.gaierror: [Errno -3] Temporary failure in name resolution" >&2 ;;
             bug) echo "ValueError: shape mismatch: <script>document.title='owned'</script>" >&2 ;;
             markup)
-                printf '\033[31mRuntimeError: <img src=x onerror="document.title=1">\033[0m HF_TOKEN=%s ' "$HF_TOKEN" >&2
                 head -c 1000000 /dev/zero | tr '\0' 'A' >&2
-                echo >&2 ;;
+                printf '\n\033[31mRuntimeError: <img src=x onerror="document.title=1">\033[0m HF_TOKEN=%s\n' "$HF_TOKEN" >&2 ;;
         esac
         exit 7
     fi
