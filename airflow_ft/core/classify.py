@@ -19,7 +19,6 @@ log it is, and a hardware line needs a second, different sign on that node befor
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import timedelta
 from functools import lru_cache
 
 from airflow_ft.core import diagnoses
@@ -28,14 +27,13 @@ from airflow_ft.core.facts import Facts, LogText
 from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Retry, Role, Suspect, Trust
 from airflow_ft.core.findings import Finding, Reading, read_logs
 from airflow_ft.core.launchers import Death
-from airflow_ft.core.preflight import diagnosis_of
 from airflow_ft.core.prefixes import Who
+from airflow_ft.core.preflight import diagnosis_of
 from airflow_ft.core.rules import RuleSet, Signature, compile_signatures
 from airflow_ft.core.starting import alike_at_start
 
 __all__ = ["Facts", "LogText", "classify"]
 
-SAME_TIME = timedelta(seconds=1)  # launchers tell whole seconds, and notice a death within a tenth of one
 LAST_WORDS = 50  # lines at the end of a log: what was written right before the silence, a traceback's length
 KILLS, ABORTS = (-9, 137), (-6, 134)
 _LIKELY = 0.4  # from here an ambiguous line is taken before what others print
@@ -50,7 +48,7 @@ def classify(facts: Facts, signatures: Sequence[Signature] | RuleSet) -> Diagnos
     checked = diagnosis_of(facts.evidence, facts.nodes)
     if checked is not None:
         return checked
-    reading = read_logs(facts.logs, rules)
+    reading = read_logs(facts.logs, rules, facts.good_logs)
     diagnosis = (
         _lost_node(facts, reading)
         or _no_room(facts, reading, rules)
@@ -180,7 +178,7 @@ def _first_death(facts: Facts, reading: Reading, rules: RuleSet) -> Diagnosis | 
     death = _culprit(reading)
     if death is None:
         return None
-    line = _best_root(_own_roots(death, reading))
+    line = _best_root(_own_roots(death, reading), reading)
     by_code = rules.for_code(death.code)
     platform = _platform_root(facts, rules, death)
     seen = _seen_by_platform(reading, death)
@@ -206,14 +204,14 @@ def _seen_by_platform(reading: Reading, death: Death) -> Finding | None:
         told if len({f.source for f in told}) == 1 else [],
     ):
         if fits:
-            return _best_root(fits)
+            return _best_root(fits, reading)
     return None
 
 
 def _said_by_others(facts: Facts, reading: Reading, death: Death) -> Diagnosis | None:
     """What other ranks raised explains a rank that ended with 1 and whose own words are not in the log."""
     roots = [f for f in reading.findings if f.signature.role is Role.ROOT and f.signature.fault_class is not None]
-    best = _best_root(roots) if death.code == 1 else None
+    best = _best_root(roots, reading) if death.code == 1 else None
     if best is None or not best.who.is_known:
         return None
     told = diagnoses.from_line(facts, reading, best, None)
@@ -242,10 +240,7 @@ def _culprit(reading: Reading) -> Death | None:
     equals = [death for death, guilt in guilty if guilt == most]
     if most == 0:
         return None
-    times = [death.at for death in equals if death.at is not None]
-    if times:
-        latest = min(times) + SAME_TIME
-        equals = [death for death in equals if death.at is None or death.at <= latest]
+    equals = reading.timeline.first(equals, lambda death: (death.source, death.at.timestamp() if death.at else None))
     return min(equals, key=lambda death: not death.first)
 
 
@@ -293,18 +288,17 @@ def _is_specific(signature: Signature) -> bool:
     return signature.user or (not signature.generic and signature.confidence >= _SURE - 0.1)
 
 
-def _best_root(roots: Sequence[Finding]) -> Finding | None:
-    """The user's rule, then the earliest specific line that is no warning, then the earliest of all."""
-    return min(
-        roots,
-        key=lambda finding: (
-            not finding.signature.user,
-            not _is_specific(finding.signature),
-            finding.is_warning and finding.trust is not Trust.PLATFORM,
-            finding.line,
-        ),
-        default=None,
-    )
+def _best_root(roots: Sequence[Finding], reading: Reading) -> Finding | None:
+    """The user's rule, then a specific line that is no warning, then any; among equals the one that came first."""
+
+    def rank(finding: Finding) -> tuple[bool, bool, bool]:
+        warning = finding.is_warning and finding.trust is not Trust.PLATFORM
+        return not finding.signature.user, not _is_specific(finding.signature), warning
+
+    best = min(map(rank, roots), default=None)
+    equals = [finding for finding in roots if rank(finding) == best]
+    first = reading.timeline.first(equals, lambda finding: (finding.source, finding.at))
+    return min(first, key=lambda finding: finding.line, default=None)
 
 
 # --- 5: lines and codes without a death --------------------------------------------------------------------------
@@ -312,7 +306,7 @@ def _best_root(roots: Sequence[Finding]) -> Finding | None:
 
 def _lines_alone(facts: Facts, reading: Reading) -> Diagnosis | None:
     platform = next((e for e in facts.evidence if _is_platform_root(e)), None)
-    best = _best_root([finding for finding in reading.findings if finding.signature.role is Role.ROOT])
+    best = _best_root([f for f in reading.findings if f.signature.role is Role.ROOT], reading)
     if best is not None and (platform is None or _is_specific(best.signature)):
         return diagnoses.from_line(facts, reading, _waited_before(reading, best) or best, None)
     if platform is not None:

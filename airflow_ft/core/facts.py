@@ -65,6 +65,7 @@ class Facts:
     :param seconds_since_start: of this run, until it failed.
     :param nodes: the nodes of this attempt.
     :param gone: the platform says that the job does not exist any more.
+    :param good_logs: logs of the last attempt that went well, if they are there: what it said, too, is no news.
     :param scheduler_in_log: the scheduler writes into the job's log, so that a line there may excuse an end as planned.
     """
 
@@ -77,4 +78,5 @@ class Facts:
     seconds_since_start: float | None = None
     nodes: tuple[str, ...] = ()
     gone: bool = False
+    good_logs: tuple[LogText, ...] = ()
     scheduler_in_log: bool = False

@@ -18,21 +18,24 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from airflow_ft.core.facts import LogText
 from airflow_ft.core.faults import FaultClass, Role, Trust
 from airflow_ft.core.launchers import Death, Launcher, without_doubles
+from airflow_ft.core.logclocks import LogClock
 from airflow_ft.core.loglines import lines_of, split_rank
 from airflow_ft.core.novelty import novel
 from airflow_ft.core.prefixes import PrefixReader, Who
 from airflow_ft.core.rules import RuleSet, Signature
 from airflow_ft.core.scanning import SMALL, scan
 from airflow_ft.core.steplines import read_line
+from airflow_ft.core.timeline import Timeline, align
 
 STEPS_AFTER = 3
 LAST_WORDS = 8
+STEP_LINES, STEP_TIMES = 2_000, 200  # of a log's end that tell how its clock stands
 MAX_ALIKE = 12  # findings of one kind and one writer that are kept
 ABORTS = (-6, 134)
 CRASHES = (*ABORTS, -11, 139)  # what a process does to itself on its way out; nobody is killed by them
@@ -49,6 +52,7 @@ class Finding:
     who: Who
     trust: Trust = Trust.JOB
     captured: Mapping[str, str] = field(default_factory=dict)
+    at: float | None = None  # by the clock of its log; told only where several logs have to be compared
 
     @property
     def is_warning(self) -> bool:
@@ -75,26 +79,33 @@ class Reading:
     words: tuple[Words, ...] = ()
     ranks: tuple[Who, ...] = ()  # all ranks that were seen
     novel: tuple[Words, ...] = ()  # lines of a kind that was never seen before the last step
+    timeline: Timeline = field(default_factory=Timeline)
 
     def of(self, who: Who) -> list[Finding]:
         """Return the findings of one rank."""
         return [finding for finding in self.findings if finding.who.is_same(who)]
 
 
-def read_logs(logs: Iterable[LogText], rules: RuleSet) -> Reading:
-    """Read all logs."""
+def read_logs(logs: Sequence[LogText], rules: RuleSet, good: Sequence[LogText] = ()) -> Reading:
+    """Read all logs.
+
+    :param good: logs of the last attempt that went well: what they say, too, is nothing new.
+    """
     findings: list[Finding] = []
     deaths: list[Death] = []
     words: list[Words] = []
     fresh: list[Words] = []
     ranks: dict[Who, None] = {}
+    steps: dict[str, dict[int, float]] = {}
+    healthy = [line for log in good for _, line in _numbered(log, rules)]
     for log in logs:
-        reader = _LogReading(log, rules)
+        reader = _LogReading(log, rules, timed=len(logs) > 1)
         reader.read()
+        steps[log.source] = reader.steps
         findings += reader.findings
         deaths += reader.deaths
         words += reader.words
-        fresh += reader.novel() if not reader.findings else []
+        fresh += reader.novel(healthy) if not reader.findings else []
         ranks |= dict.fromkeys(reader.ranks)
     found_deaths = without_doubles(deaths)
     names = {(d.who.node, d.who.local_rank): d.who.rank for d in found_deaths if d.who.rank is not None}
@@ -105,7 +116,8 @@ def read_logs(logs: Iterable[LogText], rules: RuleSet) -> Reading:
     unique = {(f.who, f.text, f.signature.id): f for f in reversed(named) if f.who.is_known}
     first_only = [f for f in named if unique.get((f.who, f.text, f.signature.id), f) is f]
     first_only = _without_vague(_without_consequences(first_only))
-    reading = Reading(tuple(first_only), tuple(found_deaths), tuple(words), tuple(everybody), tuple(fresh))
+    timeline = align(steps, [(log.source, log.node) for log in logs])
+    reading = Reading(tuple(first_only), tuple(found_deaths), tuple(words), tuple(everybody), tuple(fresh), timeline)
     judged = [replace(death, victim=death.victim or _crashed_on_its_way_out(death, reading)) for death in found_deaths]
     return replace(reading, deaths=tuple(judged))
 
@@ -172,8 +184,9 @@ _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):")
 
 
 class _LogReading:
-    def __init__(self, log: LogText, rules: RuleSet) -> None:
+    def __init__(self, log: LogText, rules: RuleSet, *, timed: bool = False) -> None:
         self.log, self.rules = log, rules
+        self._clock = LogClock() if timed else None
         own = _RANK_FILE.search(log.source)
         self.lines = _numbered(log, rules)
         prefixes = PrefixReader((line for _, line in self.lines), log.node, int(own[1]) if own else None)
@@ -182,6 +195,7 @@ class _LogReading:
         self.deaths: list[Death] = []
         self.words: list[Words] = []
         self.ranks: dict[Who, None] = {}
+        self.steps = self._step_times() if timed else {}
         self._in_traceback: set[Who] = set()
         self._seen: Counter[tuple[str, Who]] = Counter()
         self._summary: Who | None = None  # whose copied traceback is being read
@@ -207,7 +221,7 @@ class _LogReading:
             if who.is_known:
                 self.ranks[who] = None
             if index > alive and not self._read_summary(line, number, launcher.told):
-                self._match(text, number, who)
+                self._match(text, number, who, line)
             if not _NOISE.search(text):
                 self.words = [*self.words[1 - LAST_WORDS :], Words(self.log.source, number, text[:300], who)]
         stale = self.lines[alive][0] if alive >= 0 else 0
@@ -242,20 +256,35 @@ class _LogReading:
                     return index
         return -1
 
-    def novel(self) -> list[Words]:
-        """Return the lines after the last step that are of a new kind."""
+    def _step_times(self) -> dict[int, float]:
+        """Return when the newest steps were told, by this log's clock."""
+        told: list[tuple[int, str]] = []
+        for _, line in reversed(self.lines[-STEP_LINES:]):
+            step = read_line(split_rank(line).text).step if _DIGIT.search(line) else None
+            if step is not None:
+                told.append((step, line))
+        clock = LogClock()
+        times: dict[int, float] = {}
+        for step, line in reversed(told[:STEP_TIMES]):
+            at = clock.feed(line)
+            if at is not None:
+                times.setdefault(step, at)
+        return times
+
+    def novel(self, good: Sequence[str] = ()) -> list[Words]:
+        """Return the lines after the last step that are of a new kind, in this run and in the last good one."""
         last = next((i for i in range(len(self.lines) - 1, -1, -1) if self._is_step(i)), None)
-        if last is None:
+        if last is None and not good:
             return []
-        healthy = (line for _, line in self.lines[: last + 1])
-        found = novel(healthy, self.lines[last + 1 :])
+        begin = 0 if last is None else last + 1
+        found = novel([*good, *(line for _, line in self.lines[:begin])], self.lines[begin:])
         return [Words(self.log.source, number, line[:300], self._writer(line)[0]) for number, line in found]
 
     def _is_step(self, index: int) -> bool:
         line = self.lines[index][1]
         return bool(_DIGIT.search(line)) and read_line(split_rank(line).text).step is not None
 
-    def _match(self, text: str, number: int, who: Who) -> None:
+    def _match(self, text: str, number: int, who: Who, line: str = "") -> None:
         if _TRACEBACK.match(text):
             self._in_traceback.add(who)
             return
@@ -279,7 +308,9 @@ class _LogReading:
             who = who._replace(node=(object_name["node"] or object_name["named"]) if object_name else self._node)
         captured = self.rules.captured(signature, text) if "(?P<" in signature.pattern else {}
         who = _captured(who, captured)
-        self.findings.append(Finding(signature, text[:500], self.log.source, number, who, self.log.trust, captured))
+        at = self._clock.feed(line) if self._clock is not None and line else None
+        found = Finding(signature, text[:500], self.log.source, number, who, self.log.trust, captured, at)
+        self.findings.append(found)
 
 
 def _numbered(log: LogText, rules: RuleSet) -> list[tuple[int, str]]:
