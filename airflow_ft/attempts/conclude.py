@@ -211,6 +211,7 @@ class Concluder:
             soft_nodes=last.soft_nodes if last else self.order.soft_nodes,
             gpus=self.order.gpus or self.order.nodes_needed * (self.policy.gpus_per_node or 0),
             rule_hits=hits,
+            foreign_restarts=self.sight.foreign_restarts,
             salt=f"{self.order.ref.name}/{seen.generation}",
         )
 

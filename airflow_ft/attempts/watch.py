@@ -70,6 +70,7 @@ class Watch:
         self._unreachable_said: datetime | None = None
         self._hang_noticed = False
         self._pool_asked: datetime | None = None
+        self._foreign_told = 0
         self._errors = 0
         self._recalled: dict[int, Incident] = {}  # restarts in place that an earlier watch of this try has ordered
         self._sent_at: datetime | None = None
@@ -199,8 +200,22 @@ class Watch:
             return None
         if self._is_ending(seen):
             return await self._fault(await self._settled(seen), None, pulse, detected_at=seen.at)
+        if self._restarts_itself():
+            return await self._fault(seen, None, pulse, takes_over=True)
         verdict = await self._hang_verdict(seen)
         return await self._fault(seen, verdict, pulse) if verdict is not None else None
+
+    def _restarts_itself(self) -> bool:
+        """Whether somebody below us restarts training again and again at the same place: we take over (PRG-05)."""
+        count, policy = self._sight.foreign_restarts, self._policy
+        if count and count != self._foreign_told:
+            who = "somebody else (operator, scheduler, launcher)"
+            text = f"Training was restarted by {who}, {count} times without a new step."
+            self._account.notice("foreign_restart", text)
+            self._desk.say(text, warning=True)
+        self._foreign_told = count
+        acts = policy.mode in ("advanced", "full") and policy.enabled and policy.on_fault != "notify"
+        return acts and count >= max(1, policy.max_in_place)
 
     async def _joining(self, seen: Observation) -> bool:
         """Whether nodes have yet to come to the newest generation; the order is given again to those it didn't reach.
@@ -263,10 +278,16 @@ class Watch:
         return None
 
     async def _fault(
-        self, seen: Observation, verdict: HangVerdict | None, pulse: Pulse, detected_at: datetime | None = None
+        self,
+        seen: Observation,
+        verdict: HangVerdict | None,
+        pulse: Pulse,
+        detected_at: datetime | None = None,
+        *,
+        takes_over: bool = False,
     ) -> Conclusion | None:
         alive = seen.state is JobState.RUNNING and not seen.cancelled
-        if verdict is None and alive and not self._is_ending(seen):
+        if verdict is None and alive and not takes_over and not self._is_ending(seen):
             return None  # it was a passing state: somebody has restarted it
         incident = await self._concluder.conclude(seen, verdict, self._account.incidents, detected_at or seen.at)
         if pulse.jumped():
