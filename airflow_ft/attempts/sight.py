@@ -57,7 +57,6 @@ class Sight:
         self._generation_since = now()
         self._saved_at: datetime | None = None  # when this generation was seen to save a checkpoint last
         self._foreign: tuple[int, int | None] = (0, None)  # restarts that nobody ordered, the highest step before them
-        self._foreign: tuple[int, int | None] = (0, None)  # restarts that nobody ordered, the highest step before them
         self._given_up: set[str] = set()  # the logs in which a launcher has announced its end
         self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)  # of this silence, from the agents' lines
         self._vitals: dict[str, list[RankVitals]] = {}  # the newest of each node
@@ -121,8 +120,6 @@ class Sight:
             self._saved_at = now
         if before.first_step_at is not None and after.first_step_at != before.first_step_at:
             self._began_again()
-        if before.first_step_at is not None and after.first_step_at != before.first_step_at:
-            self._began_again()
         told = [after.loaded_text] if after.loaded_text and after.loaded_text != before.loaded_text else []
         if self.recovery is not None and self.recovery.state == "pending":
             followed = self.recoveries[self.generation] = follow(self.recovery, after)
@@ -165,17 +162,6 @@ class Sight:
         """How often others restarted this generation without a step gained in between (PRG-05)."""
         return self._foreign[0]
 
-    def _began_again(self) -> None:
-        """Steps began again in a generation that we did not restart: a launcher, an operator or a scheduler did."""
-        count, highest = self._foreign
-        gained = highest is None or (self._highest or 0) > highest
-        self._foreign = (1 if gained else count + 1, self._highest)
-
-    @property
-    def foreign_restarts(self) -> int:
-        """How often others restarted this generation without a step gained in between (PRG-05)."""
-        return self._foreign[0]
-
     def gives_up(self, node: str) -> bool:
         """Whether the launcher on ``node`` has announced that it ends because a rank of its own died."""
         return any(source.partition("/")[0] == node for source in self._given_up)
@@ -195,7 +181,12 @@ class Sight:
 
     def verdict(self) -> HangVerdict | None:
         """Ask the hang detector."""
-        return self._hang.check(self._now().timestamp())
+        found = self._hang.check(self._now().timestamp())
+        behind = self._reader.behind if found is not None else ()
+        if found is None or not behind:
+            return found
+        names = ", ".join(map(str, behind[:8]))
+        return found.but(ranks=behind, text=f"{found.text} Behind, by what they print: rank {names}.")
 
     @property
     def is_silent(self) -> bool:
@@ -253,7 +244,6 @@ class Sight:
         self.recoveries[self.generation] = begin(at, self.loaded_checkpoint, loss)
         self._beyond_since = self._saved_at = None
         self._foreign = (0, None)
-        self._foreign = (0, None)
         self._generation_since = self._now()
         self._reader.restarted()
         self._hang.restarted()
@@ -276,7 +266,6 @@ class Sight:
             "beyond": self._beyond_since.isoformat() if self._beyond_since else None,
             "saved": self._saved_at.isoformat() if self._saved_at else None,
             "foreign": list(self._foreign),
-            "foreign": list(self._foreign),
             "given_up": list[JsonValue](sorted(self._given_up)),
         }
 
@@ -297,8 +286,6 @@ class Sight:
         self._generation_since = datetime.fromisoformat(str(state["since"]))
         beyond, saved, given_up = state.get("beyond"), state.get("saved"), state.get("given_up")
         self._saved_at = datetime.fromisoformat(str(saved)) if saved else None
-        foreign = state.get("foreign")
-        self._foreign = (int(foreign[0]), foreign[1]) if isinstance(foreign, list) else (0, None)  # type: ignore[arg-type, assignment]
         foreign = state.get("foreign")
         self._foreign = (int(foreign[0]), foreign[1]) if isinstance(foreign, list) else (0, None)  # type: ignore[arg-type, assignment]
         self._beyond_since = datetime.fromisoformat(str(beyond)) if beyond else None
