@@ -186,7 +186,7 @@ class Sight:
         if found is None or not behind:
             return found
         names = ", ".join(map(str, behind[:8]))
-        return found.but(ranks=behind, text=f"{found.text} Behind, by what they print: rank {names}.")
+        return found.but(behind=behind, text=f"{found.text} Behind, by what they print: rank {names}.")
 
     @property
     def is_silent(self) -> bool:

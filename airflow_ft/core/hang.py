@@ -60,7 +60,7 @@ class HangVerdict(Record):
     ``kind`` is ``hang`` or ``never_started``. ``incident`` counts the stalls of this run: the same number is the same
     stall, so that one is reported once and the next one again. ``ever_stepped`` says whether a step was ever read, also
     in an earlier generation: if not, the output may just be one that we can't read. ``ranks`` are those that second
-    signals, or their own last steps, speak against.
+    signals speak against, ``behind`` those that the others wait for by what they print.
     """
 
     kind: str = "hang"
@@ -71,6 +71,7 @@ class HangVerdict(Record):
     incident: int = 0
     ever_stepped: bool = False
     ranks: tuple[int, ...] = ()
+    behind: tuple[int, ...] = ()
     text: str = ""
 
 

@@ -169,7 +169,10 @@ def of_hang(facts: Facts) -> HangSuspects:
         return _named(facts, odd, nodes, ("is stopped (SIGSTOP).", "are stopped (SIGSTOP)."))
     if facts.hang is not None and facts.hang.ranks:
         return _named(facts, _told_by_signals(facts.hang.ranks, groups), nodes, ("is suspected.", "are suspected."))
-    return _named(facts, _odd_ones(groups), nodes, ("differs from the others.", "differ from the others."))
+    odd = _odd_ones(groups)
+    if not odd and facts.hang is not None and facts.hang.behind:
+        return _named(facts, _told_by_signals(facts.hang.behind, groups), nodes, ("is behind.", "are behind."))
+    return _named(facts, odd, nodes, ("differs from the others.", "differ from the others."))
 
 
 def _told_by_signals(ranks: Sequence[int], groups: Sequence[_Together]) -> list[_Together]:

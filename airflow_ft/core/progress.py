@@ -11,11 +11,14 @@ What makes a stream of lines safe to believe:
   it. So a stray line moves nothing, and a run that restarted below us is still seen.
 - *A save has ended* when it says so, or when the next step comes.
 - *Counters that begin again each epoch* (bars) are added up.
+- *Who is behind*: of several ranks that print, those with fewer steps, and those that don't wait while others say that
+  they do. Known only as long as nobody advances.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
@@ -36,6 +39,8 @@ FIRST_ENTRIES = 3  # losses without a step, before they are all that there is to
 MOST_SOURCES = 64
 UNREADABLE_LINES = 200
 EPOCH_END = "epoch"  # a bar is full: loaders start again, somebody evaluates or saves without a word
+WAITS = re.compile(r"(?i)\b(?:wait(?:s|ing|ed)?|blocked|stalled)\b.{0,20}\b(?:for|on|in)\b")
+RANK = re.compile(r"(?i)\brank[ _-]?(\d{1,6})\b")
 LEAP = 1_000  # steps; together with 100 usual increments a gut feeling: no log skips more and means it
 
 
@@ -80,6 +85,7 @@ class _Memory:
     new_run: bool = False  # a load was announced: steps may begin anywhere
     lines: int = 0
     stepped: int = 0  # lines with a step
+    waiting: dict[str, bool] = field(default_factory=dict)  # ranks that printed since the last step: do they wait?
     entries: int = 0  # lines with a loss and no step
     formats: dict[str, int] = field(default_factory=dict)
 
@@ -124,10 +130,16 @@ class ProgressReader:
     def feed(self, line: str, at: datetime, source: str) -> bool:
         """Read one line. Returns whether the step moved."""
         ranked = split_rank(line)
-        writer = ranked.rank if ranked.rank is not None else ranked.local_rank
+        writer = f"rank{ranked.rank}" if ranked.rank is not None else ranked.local_rank
         key = source if writer is None else f"{source}#{writer}"
         sighting = self._read(ranked.text)
         self._memory.lines += 1
+        if sighting.step is None and len(self._memory.waiting) < MOST_SOURCES:
+            waits = "ait" in line or "lock" in line or "stall" in line
+            if waits and WAITS.search(ranked.text) is not None:
+                self._memory.waiting[key] = True
+            else:
+                self._memory.waiting.setdefault(key, False)
         if sighting.step is not None or sighting.loss is not None or sighting.counter is not None:
             self._note_format(line, sighting)
         if not sighting.says_something:
@@ -145,6 +157,19 @@ class ProgressReader:
         if sighting.step is None or moved:
             self._beside(sighting, at, moved=moved)
         return moved
+
+    @property
+    def behind(self) -> tuple[int, ...]:
+        """The ranks that the others seem to wait for, if that is a minority; by their own lines since the last step."""
+        memory, step = self._memory, self._progress.step
+        steps = {**memory.last, **({memory.driver: step} if memory.driver and step is not None else {})}
+        late = [key for key, last in steps.items() if last < max(steps.values())]
+        if not late or 2 * len(late) > len(steps):
+            late = [key for key, waits in memory.waiting.items() if not waits]
+            if 2 * len(late) > len(memory.waiting):
+                return ()
+        found = [_rank_of(key) for key in late]
+        return tuple(sorted(rank for rank in found if rank is not None))
 
     def restarted(self) -> None:
         """A new generation begins: its steps, its loads and its saves are its own."""
@@ -300,6 +325,8 @@ class ProgressReader:
             changes |= {"first_step": step, "first_step_at": at}
         self._progress = progress.model_copy(update=changes)
         self._remember(doubtful=None, increments=increments, new_run=False, advances={})
+        if memory.waiting:
+            memory.waiting.clear()
 
     def _beside(self, seen: Sighting, at: datetime, *, moved: bool) -> None:
         changes: dict[str, Any] = {}
@@ -355,6 +382,13 @@ def compile_pattern(pattern: str) -> Any:
     if "step" not in compiled.groupindex:
         raise InvalidPatternError(f"progress_pattern: {pattern!r} has no group named step. Write (?P<step>\\d+) in it.")
     return compiled
+
+
+def _rank_of(key: str) -> int | None:
+    """Return the global rank of a source, if its name or the line's own prefix says so. A local rank is none."""
+    source, _, writer = key.partition("#")
+    named = RANK.match(writer) or RANK.search(source)
+    return int(named[1]) if named is not None else None
 
 
 def _newest(counts: dict[str, int]) -> dict[str, int]:

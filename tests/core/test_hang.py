@@ -15,6 +15,14 @@ AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 QUICK = HangConfig(quick_seconds=20, floor_seconds=20, ceiling_seconds=300, multiple=5, startup_seconds=100)
 
 
+def behind_at_the_end(name: str) -> list[str]:
+    """The ranks that are behind when all of a CSV of lines was read."""
+    reader = ProgressReader()
+    for row in csv.DictReader(shared("stories", f"{name}.csv").read_text().splitlines()):
+        reader.feed(row["line"], AT, row["source"])
+    return [f"rank{rank}" for rank in reader.behind]
+
+
 def watch(name: str, every: float = 5.0) -> tuple[dict[int, tuple[float, HangVerdict]], set[str | None]]:
     """Watch a CSV of lines as the trigger would. Returns the first verdict of each incident, and the phases."""
     rows = list(csv.DictReader(shared("stories", f"{name}.csv").read_text().splitlines()))
@@ -48,6 +56,7 @@ def test_a_log_that_grows_is_no_progress() -> None:
     (at, verdict) = found[1]
     assert verdict.last_step == expected["last_step"]
     assert expected["not_before"] <= at <= expected["not_after"]
+    assert behind_at_the_end("PRG-chatty-hang") == expected["ranks_behind"]
 
 
 @pytest.mark.story("PRG-01")

@@ -95,8 +95,8 @@ class Group:
     stopped: bool = False
 
 
-def suspects(*groups: Group, ranks: tuple[int, ...] = ()) -> tuple[list[str], str]:
-    hang = HangVerdict(ranks=ranks, text="No step.")
+def suspects(*groups: Group, **told: tuple[int, ...]) -> tuple[list[str], str]:
+    hang = HangVerdict(text="No step.", **told)
     found = of_hang(Facts(hang=hang, stacks=groups, nodes=("n1",)))
     return [suspect.name for suspect in found.suspects], found.sentence
 
@@ -123,3 +123,8 @@ def test_what_the_second_signals_said_comes_before_the_majority() -> None:
     assert suspects(Group((0,), SLEEPS), Group((1, 3), WAITS), ranks=(0,))[1].startswith(
         "Rank 0 is suspected. It is in"
     )
+
+
+def test_what_ranks_print_counts_where_stacks_say_nothing() -> None:
+    assert suspects(behind=(2,)) == (["2"], "Rank 2 is behind.")
+    assert suspects(Group((0,), SLEEPS), Group((1, 2), WAITS), behind=(2,))[0] == ["0"]

@@ -215,3 +215,18 @@ def test_state_survives_and_a_broken_one_is_a_fresh_start() -> None:
 def test_a_loss_that_is_no_number_is_said_apart() -> None:
     progress = read("step 1 loss 2.5", "step 2 loss nan").progress
     assert (progress.loss, progress.diverged) == (2.5, True)
+
+
+@pytest.mark.row("P9")
+def test_who_is_behind_by_what_the_ranks_print() -> None:
+    def told(*lines: tuple[str, str]) -> tuple[int, ...]:
+        return ProgressReader.rebuilt(lines, AT).behind
+
+    steps = [("log", f"[rank{rank}]: step={n} loss=2") for n in range(1, 30) for rank in (0, 1, 2, 3)]
+    assert told(*steps) == ()
+    assert told(*steps, *(("log", f"[rank{rank}]: step=30 loss=2") for rank in (0, 1, 3))) == (2,)
+    waiting = [("log", f"[rank{rank}]: waiting for a batch") for rank in (0, 1, 3)]
+    assert told(*steps, *waiting, ("log", "[rank2]: heartbeat")) == (2,)
+    assert told(*steps, *waiting[:1], ("log", "[rank2]: heartbeat"), ("log", "[rank3]: heartbeat")) == ()
+    local = [("log", f"[default{rank}]: step={n}") for n in range(1, 30) for rank in range(4) if (rank, n) != (2, 29)]
+    assert told(*local) == (), "a local rank is on every node"
