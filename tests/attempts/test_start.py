@@ -147,6 +147,7 @@ def test_attempts_differ_in_name_number_exclusions_and_hints_alone() -> None:
     assert task.run_to_the_end() == "success"
     assert task.job == before
     sent = [job.submission.model_dump() for job in task.cluster.jobs.values()]
+    assert [one["tags"].pop("restarts") for one in sent] == ["0/3", "1/3", "2/3"]  # for people who list jobs
     differing = {key for key in sent[0] if len({str(one[key]) for one in sent}) > 1}
     assert differing <= {"name", "attempt", "excluded_nodes", "resume_from"}
     assert [one["resume_from"] for one in sent] == ["", "/ckpt/30.pt", "/ckpt/60.pt"]

@@ -38,7 +38,7 @@ class KubernetesBackend:
     """Training on Kubernetes. What it remembers it could see again; the truth is in the cluster."""
 
     name: ClassVar[str] = KubernetesJob.backend
-    can: ClassVar[frozenset[Capability]] = frozenset(Capability)
+    can: ClassVar[frozenset[Capability]] = frozenset(Capability) - {Capability.PROBE}
     poll_seconds: ClassVar[float] = 1.0  # a look at memory: the watch is what asks the cluster
 
     def check(self, job: TrainingJob) -> None:
