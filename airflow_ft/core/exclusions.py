@@ -77,7 +77,7 @@ def expired(settings: ExclusionSettings, nodes: Sequence[str], ledger: Ledger, n
         for blame in ledger.blames
         if blame.times < settings.offender_after and (now - blame.at).total_seconds() >= settings.expiry_seconds
     }
-    return tuple(node for node in nodes if node in over)
+    return tuple(node for node in nodes if node in over) if over else ()
 
 
 def softened(excluded: Sequence[str], ledger: Ledger) -> str | None:

@@ -39,9 +39,12 @@ def _not_applicable(case: Case, rung: Rung) -> str:
     for condition in rung.when:
         if not HOLDS[condition](case):
             return CONDITIONS[condition]
+    if rung.times is None:
+        return ""
     span = case.streak if rung.per == "streak" else case.faults
-    taken = sum(fault.action == rung.action.value and fault.cause[0] == case.diagnosis.fault_class for fault in span)
-    if rung.times is not None and taken >= rung.times:
+    action, name = rung.action.value, case.diagnosis.fault_class.value
+    taken = sum(fault.action == action and fault.cause[0] == name for fault in span)
+    if taken >= rung.times:
         return f"done {taken} times {'without lasting progress' if rung.per == 'streak' else 'in this segment'}"
     return ""
 

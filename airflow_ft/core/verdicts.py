@@ -119,5 +119,5 @@ def _exclusion(case: Case, verdict: Verdict, blamed: Ledger) -> Exclusion:
         return Exclusion((), soft=tuple(wanted), expired=over)
     found = capped(case, (*verdict.targets, *always), earlier)
     rather = dict.fromkeys((*soft, *reversed((*found.kept, *verdict.kept))))
-    out = set(found.excluded)
+    out = frozenset(found.excluded) if rather else frozenset()
     return replace(found, soft=tuple(node for node in rather if node not in out), expired=over)
