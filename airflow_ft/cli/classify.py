@@ -10,6 +10,7 @@ import argparse
 import json
 import sys
 import textwrap
+from dataclasses import replace
 from typing import Any
 
 from airflow_ft.core.classify import classify
@@ -31,6 +32,7 @@ def add_parser(commands: Any, *parents: argparse.ArgumentParser) -> None:
     parser.add_argument("inputs", nargs="+", metavar="FILE", help="logs, a folder of them, or - for standard input")
     parser.add_argument("--kind", choices=KINDS, default="auto", help="what kind of text it is (default: %(default)s)")
     parser.add_argument("--exit-code", type=int, metavar="N", help="how the command ended; negative for a signal")
+    parser.add_argument("--good", action="append", default=[], metavar="PATH", help="logs of a run that went well")
     parser.add_argument("--signatures", action="append", default=[], metavar="PATH", help="signatures of your own")
     parser.set_defaults(run=run)
 
@@ -40,6 +42,8 @@ def run(args: argparse.Namespace) -> int:
     try:
         rules = load_rules(args.signatures)
         facts = read_inputs(args.inputs, rules, kind=args.kind, exit_code=args.exit_code)
+        if args.good:
+            facts = replace(facts, good_logs=read_inputs(args.good, rules).logs)
     except (InputError, SignatureError) as error:
         print(f"airflow-ft: {error}", file=sys.stderr)
         return CANNOT

@@ -6,6 +6,8 @@ Prefixes are taken off one after the other, so that a signature sees the line as
 - ``[rank3]:`` of PyTorch, ``[default3]:`` of torchrun's tee, ``[1,23]<stderr>:`` of mpirun, ``[3]<stdout>:`` too;
 - ``(RayTrainWorker pid=933, ip=10.0.0.11)`` of Ray;
 - ``node48:34050:34121 [0]`` of NCCL: host, process, thread and GPU;
+- ``[pod/worker-1/pytorch]`` of kubectl, ``worker-1 pytorch`` of stern;
+- the level and the logger of an error, so that a logged traceback reads like one that was printed;
 - labels that most lines of a log carry (``3: `` of ``srun --label``, ``[3]:``, ``worker-1: ``, ``job/pod-0 | ``). One
   line alone can't tell a label from a word with a colon: a log is asked first whether it is labelled.
 """
@@ -66,7 +68,13 @@ _NCCL = re.compile(r"(?P<node>[A-Za-z][\w.-]*):(?:\d+|X+):?(?:\d+|X+)? \[(?P<gpu
 _NCCL_BARE = re.compile(r"\[(?P<gpu>\d+)\] (?=[\w/.]+:\d+ NCCL|NCCL)")
 _TASK = re.compile(r"\[\d{1,5}\] (?=\[)|[a-z]\.[\w-]+/(?P<task>\d+) |[A-Za-z][\w-]*\.\d+ -- ")
 _IN_TEXT = re.compile(r"^(?:[\w.]+: )?[Rr]ank (\d+): ")
-_BRACKET_NODE = re.compile(r"\[(?P<node>[a-z][\w.-]*\d)\] (?=\S)")
+_BRACKET_NODE = re.compile(r"\[(?!(?:rank|default|step|epoch)\d)(?P<node>[a-z][\w.-]*\d)\] (?=\S)")
+_KUBECTL = re.compile(r"\[pod/(?P<node>[\w.-]+)/[\w.-]+\] ")
+_STERN = re.compile(r"(?P<node>[a-z][a-z0-9-]*-[a-z0-9-]*\d[a-z0-9-]*) (?P<container>[a-z][a-z0-9-]*) (?:\S+Z )?")
+_LEVEL = re.compile(  # a warning keeps its word
+    r"(?:\| ?)?(?:[\w.]+ - |- )?\[?(?:ERROR|CRITICAL|FATAL)\]? *(?:\| [^|]{1,80}? - |- |: ?|(?:[A-Za-z_][\w.]*: )?)"
+    r"(?=\[[Rr]ank ?\d|Traceback|[\w.]*[A-Z]\w*(?:Error|Exception)\b|  File \")"
+)
 _LABEL = re.compile(
     r" *(?:(?P<rank>\d{1,5})|\[(?P<bracketed>\d{1,5})\]"
     r"|\[?(?P<name>(?:pod/)?(?!(?i:rank|default)\d)[A-Za-z][\w./-]*\d[\w./-]*)\]?)(?: *\| |: |(?<=\d\]): ?)"
@@ -87,7 +95,9 @@ class PrefixReader:
 
     def __init__(self, sample: Iterable[str], node: str | None = None, local_rank: int | None = None) -> None:
         self.node, self.local_rank = node, local_rank
-        self.labelled = _is_labelled(list(sample)[:SAMPLE])
+        lines = list(sample)[:SAMPLE]
+        self.labelled = _is_labelled(lines)
+        self._stern = not self.labelled and _is_stern(lines)
 
     def read(self, line: str) -> tuple[Who, str]:
         """Return the writer of a line, and the line as it was printed."""
@@ -98,6 +108,8 @@ class PrefixReader:
             rank = int(told) if told else None
             node = node or label["name"]
             text = text[label.end() :]
+        elif self._stern and (label := _STERN.match(text)) is not None:
+            node, text = node or label["node"], text[label.end() :]
         for _ in range(4):
             before = text
             text, node, rank, local = _one_round(text, node, rank, local)
@@ -114,6 +126,8 @@ def _one_round(
     text: str, node: str | None, rank: int | None, local: int | None
 ) -> tuple[str, str | None, int | None, int | None]:
     head = text[:1]
+    if head == "[" and (pod := _KUBECTL.match(text)) is not None:
+        text, node, head = text[pod.end() :], node or pod["node"], text[pod.end() : pod.end() + 1]
     if (head in _CLOCK_HEADS or text.startswith("kern")) and head and (clock := _CLOCK.match(text)) is not None:
         text = text[clock.end() :]
     elif (syslog := _SYSLOG_CLOCK.match(text)) is not None:
@@ -131,6 +145,8 @@ def _one_round(
         text = text[task.end() :]
     if (place := _BRACKET_NODE.match(text)) is not None and (node is None or place["node"] == node):
         text, node = text[place.end() :], place["node"]
+    if (level := _LEVEL.match(text)) is not None:
+        text = text[level.end() :]
     ranked = split_rank(text)
     text = ranked.text
     rank = ranked.rank if rank is None else rank
@@ -153,3 +169,10 @@ def _is_labelled(sample: list[str]) -> bool:
     if len(lines) < len(written) and lines and all(_NUMBERED.match(line) for line in lines):
         return True
     return sum(labels.values()) * 10 >= 7 * len(lines) > 0 and len(lines) >= 3 and len(labels) * 2 <= len(lines)
+
+
+def _is_stern(sample: list[str]) -> bool:
+    """Whether nearly all lines begin with a pod and the same container or two."""
+    lines = [line for line in sample if line.strip()]
+    found = [match for line in lines if (match := _STERN.match(line)) is not None]
+    return len(lines) >= 3 and len(found) * 10 >= 9 * len(lines) and len({match["container"] for match in found}) <= 2
