@@ -47,7 +47,7 @@ for step in range(1, 100_000):
         end = time.time() + (float(sys.argv[3]) if len(sys.argv) > 3 else 10_000)
         while kind == "spin" and time.time() < end: pass
     beat(step)
-    while slowest() < step: time.sleep(0.02)
+    while slowest() < step: time.sleep(0.05)
     time.sleep(0.1)
     if rank == 0: print(f"step={step} loss=2.0", flush=True)
 """
@@ -200,3 +200,28 @@ def test_a_silence_that_a_full_disk_explains_is_no_hang(local: LocalSystem, tmp_
 
     with mounted(tmp_path / "disk", megabytes=20) if kind == "disk" else nullcontext(tmp_path) as ckpt:
         asyncio.run(story(ckpt))
+
+
+@pytest.mark.row("P9")
+@pytest.mark.story("PRG-10")
+def test_a_rank_that_spins_is_told_by_its_stack_acted_upon_and_named(local: LocalSystem) -> None:
+    """Its CPU time looks like work; before the floor of ten minutes only its stack can tell."""
+
+    async def story() -> None:
+        ref = await start(local, "spin", "40")
+        policy = FaultTolerancePolicy.full(hang=HangSettings(floor_seconds=600.0))
+        info = TryInfo(dag_id="d", run_id="r", task_id="t", try_number=1, max_tries=1, ti_id="x")
+        desk = Desk()
+        order = WatchOrder(info=info, ref=ref, policy=write_policy(policy), nodes_needed=1)
+        watching = asyncio.create_task(prepared_watch(order, desk).watch())  # type: ignore[arg-type]
+
+        async def restarted() -> bool:
+            return (await local.backend.observe(ref)).generation >= 1
+
+        await eventually(restarted, f"a restart in place; said: {desk.said}", 150.0)
+        watching.cancel()
+        told = " ".join(desk.said)
+        assert "rank 1 is spinning in <module> (rank.py:" in told
+        assert "Rank 1 is suspected" in told
+
+    asyncio.run(story())
