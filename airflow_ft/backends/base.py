@@ -48,6 +48,10 @@ class TrainingJob(CheckedSettings):
         """How many nodes one attempt takes."""
         return 1
 
+    def gpus(self) -> int:
+        """How many GPUs one attempt holds; 0 if the job doesn't say (the policy's ``gpus_per_node`` may)."""
+        return 0
+
     def secrets(self) -> tuple[str, ...]:
         """Return values in this job that must never be stored or shown: environment entries with a telling name."""
         env = self.model_dump().get("env") or {}

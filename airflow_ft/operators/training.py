@@ -314,6 +314,7 @@ class FaultTolerantTrainingOperator(AsksPeople, BaseOperator):
             excluded_nodes=attempt.excluded_nodes,
             soft_nodes=attempt.soft_nodes,
             nodes_needed=job_from(self.job).nodes_needed(),
+            gpus=job_from(self.job).gpus(),
             highest_step=chain.highest_step,
             last_checkpoint=chain.last_checkpoint,
             recovery=attempt.recovery or _recovery_due(chain),

@@ -108,6 +108,11 @@ class KubernetesJob(TrainingJob):
         """How many nodes one attempt takes at most: one for each pod that trains."""
         return max(1, sum(one.count for one in self.kind.templates(self.document) if one.role == TRAINS))
 
+    def gpus(self) -> int:
+        """How many GPUs one attempt holds, as its containers ask for them."""
+        templates = self.kind.templates(self.document)
+        return sum(one.count * _gpus_of(walk(self.document, one.path)) for one in templates if one.role == TRAINS)
+
     def digest(self) -> str:
         """Fingerprint of the job: the same name with another one is another job."""
         return hashlib.sha256(json.dumps(self.document, sort_keys=True, default=str).encode()).hexdigest()
@@ -270,6 +275,14 @@ def _parsed(text: str) -> Json:
     if len(documents) != 1 or not isinstance(documents[0], dict):
         raise ValueError(f"manifest: {len(documents)} documents are not allowed. Give one object.")
     return documents[0]
+
+
+def _gpus_of(pod: Any) -> int:
+    """Count what the containers of a pod template may use."""
+    containers = walk(pod, ("spec", "containers")) if isinstance(pod, dict) else None
+    limits = [walk(one, ("resources", "limits")) or {} for one in containers or () if isinstance(one, dict)]
+    wanted = [value for limit in limits for name, value in limit.items() if GPU in str(name)]
+    return sum(int(value) for value in wanted if str(value).isdigit())
 
 
 def _asks_for_gpus(container: Json) -> bool:
