@@ -21,6 +21,7 @@ from airflow_ft.core.faults import Evidence, Role, Trust
 from airflow_ft.core.rules import RuleSet
 from airflow_ft.core.scanning import BLOCK, SMALL, Scanner
 from airflow_ft.diagnosis.cluster_objects import as_texts
+from airflow_ft.diagnosis.rotation import Joined, grouped
 
 KINDS = ("auto", "log", "dmesg", "k8s_event", "k8s_status", "slurm")
 FROM_PLATFORM = ("dmesg", "k8s_event", "k8s_status")
@@ -43,10 +44,11 @@ def read_inputs(paths: Sequence[str], rules: RuleSet, *, kind: str = "auto", exi
     logs: list[LogText] = []
     evidence: list[Evidence] = []
     for path in paths:
-        for file in _files(path):
-            with sys.stdin.buffer if file is None else _opened(file) as stream:
+        for parts in _files(path):
+            file = parts[-1] if parts else None
+            with _stream(parts) as stream:
                 name = "-" if file is None else _name(file, path)
-                _read(stream, name, _node(file, path), kind, rules, logs, evidence)
+                _read(cast("BinaryIO", stream), name, _node(file, path), kind, rules, logs, evidence)
     if exit_code:
         code = exit_code - 256 if exit_code > 0x7FFFFFFF else exit_code
         evidence.append(Evidence(source="exit", text=f"the command ended with code {code}", code=code))
@@ -66,9 +68,16 @@ def facts_of_text(text: str, rules: RuleSet, *, kind: str = "auto", exit_code: i
 # --- files -----------------------------------------------------------------------------------------------------------
 
 
-def _files(path: str) -> Iterator[Path | None]:
+def _stream(parts: tuple[Path, ...]) -> BinaryIO | Joined:
+    if not parts:
+        return sys.stdin.buffer
+    return _opened(parts[0]) if len(parts) == 1 else Joined(parts)
+
+
+def _files(path: str) -> Iterator[tuple[Path, ...]]:
+    """Give the files of an input: each with its older parts before it; none for standard input."""
     if path == "-":
-        yield None
+        yield ()
         return
     given = Path(path)
     if given.is_dir():
@@ -77,9 +86,9 @@ def _files(path: str) -> Iterator[Path | None]:
             raise InputError(f"{path}: a folder without files. Give a folder of logs, a file, or - for standard input.")
         if len(found) > MAX_FILES:
             raise InputError(f"{path}: {len(found)} files; {MAX_FILES} are allowed. Give the folder of one attempt.")
-        yield from found
+        yield from grouped(found)
         return
-    yield given
+    yield (given,)
 
 
 def _opened(file: Path) -> BinaryIO:

@@ -207,6 +207,26 @@ def test_a_rotated_log_is_unpacked_and_a_broken_one_is_said(tmp_path: Path) -> N
         of_files(tmp_path / "b.gz")
 
 
+def test_the_parts_of_a_rotated_log_are_one_log(tmp_path: Path) -> None:
+    """A traceback that the rotation cut in two; what is older comes first, whatever the names sort like."""
+    (tmp_path / "train.log.10.gz").write_bytes(gzip.compress(b"CUDA error: uncorrectable ECC error encountered\n"))
+    (tmp_path / "train.log.2").write_text("".join(f"step {n} loss 2.0\n" for n in range(9)))
+    (tmp_path / "train.log.1").write_text('Traceback (most recent call last):\n  File "a.py", line 1, in f\n')
+    (tmp_path / "train.log").write_text("mylib.Broken: row 12\nKeyError: 'x'\n")
+    (tmp_path / "rank.1").write_text("quiet\n")
+    told = of_files(tmp_path)
+    assert told["fault_class"] == "APP_ERROR", "training went on after the oldest error"
+    assert told["root"]["source"] == "train.log"
+    assert told["root"]["line"] == 13
+
+
+def test_a_part_that_is_broken_is_said(tmp_path: Path) -> None:
+    (tmp_path / "a.log").write_text("x\n")
+    (tmp_path / "a.log.1.gz").write_bytes(gzip.compress(b"y\n" * 9_000)[:-9])
+    with pytest.raises(InputError, match=r"a\.log"):
+        of_files(tmp_path)
+
+
 def test_a_binary_file_is_no_log(tmp_path: Path) -> None:
     file = tmp_path / "core.1234"
     file.write_bytes(bytes(range(32)) * 400)

@@ -1,4 +1,4 @@
-"""The same failure in the dress of every launcher, collector and logger: four woven tracebacks, one of them the cause."""
+"""The same failure in the dress of every launcher, collector and logger: four woven tracebacks, one is the cause."""
 
 from __future__ import annotations
 
