@@ -235,9 +235,15 @@ def bisecting(monkeypatch: pytest.MonkeyPatch) -> Any:
     )
 
 
+def with_marks() -> list[Any]:
+    """The names of the stories, those of the acceptance stories with their mark."""
+    marks = {"host memory": "CLS-06", "a module is missing": "CLS-07"}
+    return [pytest.param(name, marks=pytest.mark.story(marks[name]) if name in marks else ()) for name in STORIES]
+
+
 @pytest.mark.row("M13")
 @pytest.mark.row("M1")
-@pytest.mark.parametrize("name", STORIES)
+@pytest.mark.parametrize("name", with_marks())
 def test_rungs_are_reached_by_real_processes(name: str, local: LocalSystem, bisecting: Any) -> None:
     story = STORIES[name]
     if story.bisects:
