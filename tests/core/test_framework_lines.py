@@ -230,6 +230,32 @@ def test_what_is_neither(line: str) -> None:
     assert (seen.step, seen.counter) == (None, None)
 
 
+@pytest.mark.parametrize(
+    ("name", "called"),
+    [
+        ("olmo", "OLMo"),
+        ("olmo-core", "OLMo"),
+        ("verl", "verl"),
+        ("torchtune", "torchtune"),
+        ("mindformers", "MindFormers"),
+        ("paddlenlp", "PaddleNLP"),
+        ("ppdet", "PaddlePaddle"),
+        ("yolo", "Ultralytics"),
+        ("detectron2", "detectron2"),
+        ("neox", "GPT-NeoX"),
+        ("nanotron", "nanotron"),
+        ("megatron", "Megatron-LM"),
+        ("llamafactory", "LLaMA-Factory"),
+        ("llmfoundry", "Composer"),
+        ("titan", "torchtitan"),
+        ("xgboost", "boosted trees"),
+    ],
+)
+def test_the_format_has_its_frameworks_name(name: str, called: str) -> None:
+    lines = [("log", TRAINING[name].format(n=n, m=n - 9)) for n in range(10, 401, 10)]
+    assert ProgressReader.rebuilt(lines, AT).format == called
+
+
 def test_losses_without_a_step_count_only_where_nothing_else_does() -> None:
     entry = "{{'loss': 2.3, 'grad_norm': 1.2, 'learning_rate': 4.9e-05, 'epoch': {epoch}}}"
     alone, beside = ProgressReader(), ProgressReader()
