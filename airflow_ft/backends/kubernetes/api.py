@@ -27,6 +27,7 @@ from airflow_ft.backends.time_limits import within
 CALL_SECONDS = 10.0
 TRIES = 4
 PAUSE_SECONDS = 0.3  # doubled each time, with a jitter
+CONFLICT = 409
 PASSING = (429, 500, 502, 503, 504)
 CONNECTIONS = 0  # no limit: each followed log is a connection for as long as its pod lives
 EXEC_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
@@ -180,7 +181,7 @@ class Api:
                 raise UnreachableError(f"{type(error).__name__}: {error}") from error
             if response.status < 400:
                 return response
-            refusal = await _refusal(response)
+            refusal = await _refusal(response, method)
             if response.status != 401:
                 raise refusal
         raise UnreachableError(f"the credential of {self.conn_id!r} is not accepted (401): {refusal}")
@@ -269,7 +270,7 @@ async def _read(response: aiohttp.ClientResponse) -> bytes:
         raise UnreachableError(f"the answer broke off: {type(error).__name__}: {error}") from error
 
 
-async def _refusal(response: aiohttp.ClientResponse) -> Exception:
+async def _refusal(response: aiohttp.ClientResponse, method: str) -> Exception:
     """Return the error that an answer stands for."""
     try:
         raw = await _read(response)
@@ -280,7 +281,8 @@ async def _refusal(response: aiohttp.ClientResponse) -> Exception:
     except ValueError:
         answer = {}
     message = str(answer.get("message") or raw[:300].decode("utf-8", "replace"))
-    if response.status in PASSING:
+    # Only a creation can meet a conflict that stays; a change or deletion meets somebody who was quicker.
+    if response.status in PASSING or (response.status == CONFLICT and method != "POST"):
         return UnreachableError(f"{response.status}: {message}")
     return ApiError(response.status, str(answer.get("reason") or response.reason or ""), message)
 

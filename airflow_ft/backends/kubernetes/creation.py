@@ -120,7 +120,9 @@ async def ensure_agent(api: Api, namespace: str, made: Built) -> None:
             if error.status != 409:
                 raise
         found = await api.find(records.path(namespace, name))
-    if found is not None and found.get("binaryData") != wanted["binaryData"]:
+        if found is None:
+            raise UnreachableError(f"the ConfigMap {name} was there and is gone: look again")
+    if found.get("binaryData") != wanted["binaryData"]:
         raise SubmissionRefusedError(
             f"manifest: the ConfigMap {name!r} in {namespace!r} is not the agent, although it has its name. Delete it."
         )
@@ -167,7 +169,7 @@ def reference(job: KubernetesJob, submission: Submission, namespace: str, made: 
 
 def refusal(error: ApiError, job: KubernetesJob) -> Exception:
     """Return what a server's "no" to a creation means."""
-    if error.status == 401:
+    if error.status == 409:
         return UnreachableError(str(error))
     if error.status == 404:
         return SubmissionRefusedError(
