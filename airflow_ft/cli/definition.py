@@ -43,7 +43,7 @@ ASSUMED = [
 ]
 SIMULATION = (
     _arg(("--trace",), required=True, help="Node faults, as in the InfiniteHBD trace"),
-    _arg(("--policy",), action="append", default=[], help="Yours: a file or a preset; may be given again"),
+    _arg(("--policy",), action="extend", nargs="+", default=[], help="Yours: files or presets"),
     _arg(("--seeds",), type=int, default=100, help="How many runs (default: 100)"),
     _arg(("--trace-nodes",), type=int, default=400, help="Servers that the trace watched (default: 400)"),
     _arg(("--max-restarts",), type=int, default=64, help="Budget of the policies beside yours (default: 64)"),

@@ -53,7 +53,10 @@ def own_arguments() -> list[tuple[tuple[str, ...], dict[str, Any]]]:
     """Return the arguments, for the parser of ``airflow-ft`` and for Airflow's own."""
     found: list[tuple[tuple[str, ...], dict[str, Any]]] = [
         (("--trace",), {"required": True, "metavar": "FILE", "help": "node faults, as in the InfiniteHBD trace"}),
-        (("--policy",), {"action": "append", "default": [], "metavar": "POLICY", "help": "yours: a file or a preset"}),
+        (
+            ("--policy",),
+            {"action": "extend", "nargs": "+", "default": [], "metavar": "POLICY", "help": "yours: a file or a preset"},
+        ),
         (("--seeds",), {"type": int, "default": SEEDS, "metavar": "N", "help": f"how many runs (default: {SEEDS})"}),
         (
             ("--trace-nodes",),
