@@ -12,7 +12,7 @@ from airflow_ft.attempts.crash_points import reach
 from airflow_ft.attempts.faults import PersonNeededError, TrainingFault
 from airflow_ft.attempts.ports import Conclusion
 from airflow_ft.attempts.store import ChainStore
-from airflow_ft.core.chain import Attempt, AttemptState, Chain, ChainEvent, End, Outcome
+from airflow_ft.core.chain import Attempt, AttemptState, Chain, ChainEvent, Debt, End, Outcome
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.progress import Progress
 from airflow_ft.core.story import fault_sentence, outcome_sentence
@@ -116,7 +116,7 @@ def taken(chain: Chain, attempt: Attempt) -> Chain:
     if outcome is not None and outcome.end is End.SUCCEEDED:
         chain = with_event(chain, at, SUCCEEDED, outcome_sentence(attempt), attempt.number)
     for debt in attempt.debts:
-        chain = with_event(chain, debt.since, DEBT, f"Cancel owed: {debt.ref.name}: {debt.why}", attempt.number)
+        chain = with_event(chain, debt.since, DEBT, debt_sentence(debt), attempt.number)
     seen = [p for p in (attempt.progress, *(i.progress for i in attempt.incidents)) if p is not None]
     past = tuple(i.past for i in attempt.incidents if i.past is not None)
     saved = [(chain.last_checkpoint, chain.last_checkpoint_path), *((p.checkpoint, p.checkpoint_path) for p in seen)]
@@ -163,6 +163,11 @@ def write_answer(store: ChainStore, chain: Chain, decision: Decision, now: datet
     store.save(chain)
     reach("answer.after")
     return chain
+
+
+def debt_sentence(debt: Debt) -> str:
+    """Say that a job could not be stopped."""
+    return f"Cancel owed: {debt.ref.name}: {debt.why.rstrip('. ')}."
 
 
 def _highest(steps: list[int | None]) -> int | None:

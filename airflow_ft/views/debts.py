@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_ft.attempts.ports import TASK_ENDED
-from airflow_ft.attempts.record import DEBT, NOTICE, NOTIFIED, ended_outside, with_event
+from airflow_ft.attempts.record import DEBT, NOTICE, NOTIFIED, debt_sentence, ended_outside, with_event
 from airflow_ft.attempts.store import CHAIN_KEY, attempt_key, attempt_record, chain_record
 from airflow_ft.core.chain import Attempt, Chain, Debt, JobRef
 from airflow_ft.core.progress import Progress
@@ -71,8 +71,9 @@ def owed_by(session: Any, chain: Chain) -> Iterator[Owed]:
 def write_down(session: Any, found: Owed, why: str, now: datetime) -> Owed | None:
     """Note in the chain that a job could not be stopped. ``None`` if the chain is not what it was any more."""
     debt = Debt(ref=found.ref, since=now, why=why[:WHY_LENGTH])
-    text = f"Cancel owed: {found.ref.name}: {debt.why}"
-    chain = with_event(found.chain, now, DEBT, text, found.ref.attempt).but(debts=(*found.chain.debts, debt))
+    chain = with_event(found.chain, now, DEBT, debt_sentence(debt), found.ref.attempt).but(
+        debts=(*found.chain.debts, debt)
+    )
     return _replaced(session, found, chain, written=True)
 
 

@@ -1,0 +1,48 @@
+"""The collector against Airflow's own tables: a job without a task is owed, told once, stopped, and struck off."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from demo.stack import AirflowStack
+from tests.airflow.stories import read_lines
+
+pytestmark = [pytest.mark.airflow, pytest.mark.timeout(300), pytest.mark.story("LIF-09")]
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_job_that_no_task_answers_for_is_owed_told_once_stopped_and_struck_off(
+    tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    stack = AirflowStack(tmp_path / "home", tmp_path)
+    stack.prepare(request.config.cache.mkdir("airflow-template"))
+    environment = stack.environment("cli") | {
+        "AIRFLOW_FT_LOCAL_ROOT": str(tmp_path / "root"),
+        "AIRFLOW__FAULT_TOLERANCE__NOTIFIERS": "tests.airflow.dags.modules.alarms:note",
+        "TRAINING_STORY": str(tmp_path),
+    }
+    command = [stack.python, "-m", "tests.airflow.collector_story", str(stack.home)]
+    done = subprocess.run(
+        command, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+    ended, unable, again, stopped, after, stale = lines
+    assert (ended["alive"], ended["debts"], ended["events"]) == (True, 0, [])
+    assert ended["owed"] == ["its task is failed"]
+    assert (unable["alive"], unable["debts"], unable["open"]) == (True, 1, 0)
+    assert (unable["events"], unable["notified"]) == (["cancel_owed"], 0)
+    assert again["events"] == ["cancel_owed"], "written once"
+    assert (stopped["alive"], stopped["debts"], stopped["open"], stopped["fenced"]) == (False, 0, None, True)
+    assert (stopped["concluded"], stopped["events"]) == ("cancelled", ["cancel_owed", "notice"])
+    assert stopped["highest_step"] >= 9, "how far it had come is read from its log"
+    assert after["owed"] == []
+    assert stale == {"step": "what was read before", "written": False}, "a chain that has changed is not overwritten"
+    (told,) = read_lines(tmp_path / "alarms")
+    assert told["key"] == "train-x/0"
+    assert told["text"].startswith("d.t: Cancel owed: train-x-a0: no access from here. ")
