@@ -315,7 +315,7 @@ class Watch:
             return None
         self._pool_asked = now
         pool = await limited(self._backend.pool(self._order.ref), LOOK_SECONDS, "listing nodes")
-        decision = softer(self._order, pool.nodes, now)
+        decision = softer(self._order, self._policy, pool.nodes, now)
         if decision is None:
             return None
         self._desk.say(decision.reason, warning=True)

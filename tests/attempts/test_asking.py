@@ -160,8 +160,9 @@ def test_a_queue_that_is_only_long_keeps_its_place() -> None:
     later = task.order.ref.submitted_at + timedelta(hours=1)
     assert is_overdue(task.order, task.policy, later)
     assert not is_overdue(task.order, task.policy, task.order.ref.submitted_at)
-    assert softer(task.order, ("n1", "n2", "n3", "n4"), later) is None
-    unseen = softer(task.order, (), later)
+    assert softer(task.order, task.policy, ("n1", "n2", "n3", "n4"), later) is None
+    assert softer(task.order, task.policy, (), later) is None, "a pool that can't be seen: much later"
+    unseen = softer(task.order, task.policy, (), later + timedelta(hours=2))
     assert unseen is not None and unseen.action is Action.RESUBMIT
     assert unseen.ledger == task.order.ledger != Ledger()
 
