@@ -37,6 +37,7 @@ from airflow_ft.core.faults import Diagnosis, FaultClass, Retry
 from airflow_ft.core.hang import HangVerdict
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.policy_record import read_policy
+from airflow_ft.core.preflight import SOURCE as PREFLIGHT
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.core.rules import RuleSet
 from airflow_ft.core.sanitise import sanitise
@@ -111,6 +112,8 @@ class Concluder:
         )
         self.desk.say(fault_sentence(incident), warning=True)
         self.desk.say(f"Decision: {decision.reason}")
+        if decision.action is Action.FAIL and (diagnosis.signature or "").startswith(PREFLIGHT):
+            self.desk.say("item=preflight status=failed error,exiting", warning=True)  # mission M9
         return incident
 
     def _is_the_same(self, seen: Observation, known: Sequence[Incident]) -> bool:
@@ -219,6 +222,8 @@ class Concluder:
         possible = [Action.RESUBMIT, Action.FAIL, Action.ASK]
         if Capability.EXCLUDE_NODES in self.backend.can:
             possible.append(Action.RESUBMIT_EXCLUDING)
+        if self.policy.bisect is not None and Capability.PROBE in self.backend.can:
+            possible.append(Action.BISECT)
         alive = seen.state in (JobState.RUNNING, JobState.HELD, JobState.STARTING)
         willing = all(node.agent and not node.lost and not node.unkillable for node in seen.nodes)
         if Capability.RESTART_IN_PLACE in self.backend.can and alive and willing and seen.nodes:

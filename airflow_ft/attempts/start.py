@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, TypeVar
 
+from airflow_ft.attempts.bisected import Bisector
 from airflow_ft.attempts.crash_points import reach
 from airflow_ft.attempts.deadlines import ACT_SECONDS, CANCEL_MARGIN_SECONDS, LOOK_SECONDS, limited
 from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
@@ -101,6 +102,9 @@ class Starter:
         chain = await self._debts_tried(chain)
         if replay(chain):
             return chain, None
+        search = Bisector(self.store, self.backend, self.job, self.policy, self.now, self.say, self.quarantine)
+        chain = await search.after(chain)
+        replay(chain)  # raises if it ended the chain
         chain = await self._fenced(chain)
         if chain.open is not None:
             return await self._reconciled(chain)

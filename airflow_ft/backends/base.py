@@ -222,6 +222,7 @@ class Capability(str, Enum):
     EXCLUDE_NODES = "exclude_nodes"
     DUMP_STACKS = "dump_stacks"
     PLATFORM_NODE_STATE = "platform_node_state"
+    PROBE = "probe"  # a job on just these nodes, as a test of them
 
 
 # --- errors ------------------------------------------------------------------------------------------------------

@@ -21,6 +21,7 @@ from pydantic import ValidationInfo, field_validator
 from typing_extensions import Self
 
 from airflow_ft.core.annotations import MAX_RESTARTS, read_annotations
+from airflow_ft.core.bisect_settings import BisectSettings
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import FaultClass
 from airflow_ft.core.ladder import DEFAULT_LADDER, Rung
@@ -71,6 +72,7 @@ class FaultTolerancePolicy(CheckedSettings):
     :param on_fault: ``notify``: a rehearsal. What would be done is recorded, what basic mode does is done.
         ``ask``: everything but a disruption waits for a person. The switches below are for single actions.
     :param ask: how a person is asked.
+    :param bisect: how nodes are bisected when nobody knows which one is bad. Left out: never.
     :param preflight: what is looked at on every node before training.
     :param on_preflight_error: a preflight that breaks or takes too long: ``train`` all the same, or ``fail``.
     :param settle_seconds: from the first node that is held to the decision, for evidence to arrive.
@@ -108,6 +110,7 @@ class FaultTolerancePolicy(CheckedSettings):
     on_bisect: Switch = setting("act", allowed=SWITCH)
     on_stop: Switch = setting("act", allowed=SWITCH)
     ask: AskSettings = setting(AskSettings(), allowed="Give AskSettings.")
+    bisect: BisectSettings | None = setting(None, allowed="Give BisectSettings, or leave it out.")
     preflight: PreflightSettings = setting(PreflightSettings(), allowed="Give PreflightSettings.")
     on_preflight_error: Literal["train", "fail"] = setting("train", allowed="Give train or fail.")
     settle_seconds: Seconds = setting(2.0, ge=0, le=60, allowed="Give seconds from 0 to 60.")

@@ -1,0 +1,134 @@
+"""A bisect between two attempts: the decision BISECT carried out, and decided about anew with what it found.
+
+The attempt that failed is over and its nodes are free. The search runs in the try that would submit the next attempt;
+a try that is lost in between begins it again, and adopts the tests that have run. What was found becomes the suspects
+of the same fault, and the policy decides once more (``ladder``: the rungs after a bisect).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
+from airflow_ft.attempts.quarantine import Quarantine, written
+from airflow_ft.attempts.record import NOTICE, with_event
+from airflow_ft.attempts.store import ChainStore
+from airflow_ft.backends.base import Backend, BackendError, TrainingJob
+from airflow_ft.core.bisect import BisectError, BisectResult
+from airflow_ft.core.chain import Attempt, Chain
+from airflow_ft.core.decide import decide, past_fault
+from airflow_ft.core.decisions import Action
+from airflow_ft.core.faults import Diagnosis, FaultClass, Retry, Suspect
+from airflow_ft.core.policy import FaultTolerancePolicy
+from airflow_ft.core.quarantine import EXPIRY, TEXT, Entry
+from airflow_ft.core.situation import Situation
+from airflow_ft.diagnosis.bisecting import Bisecting
+
+FEW_NODES = 4  # with fewer, a bad node and a bad pair can't be told apart: free nodes of the pool join in
+
+
+@dataclass(frozen=True)
+class Bisector:
+    """What the search works with."""
+
+    store: ChainStore
+    backend: Backend
+    job: TrainingJob
+    policy: FaultTolerancePolicy
+    now: Callable[[], datetime]
+    say: Callable[[str], None]
+    quarantine: Quarantine | None = None
+
+    async def after(self, chain: Chain) -> Chain:
+        """Return the chain with the decision that follows its bisect; unchanged if none is due."""
+        due = chain.open is None and chain.decision is not None and chain.decision.action is Action.BISECT
+        last = self.store.load_attempt(chain.attempts - 1) if due else None
+        if last is None:
+            return chain
+        pool = await self._pool()
+        text, result = await self._searched(last, pool, chain)
+        diagnosis = _diagnosis(last, result, text)
+        situation = Situation(
+            diagnosis=diagnosis,
+            ledger=chain.ledger,
+            faults=chain.faults,
+            can=(Action.RESUBMIT, Action.RESUBMIT_EXCLUDING, Action.FAIL),
+            nodes_needed=self.job.nodes_needed(),
+            pool_nodes=pool,
+            excluded_nodes=chain.excluded_nodes,
+            soft_nodes=chain.soft_nodes,
+            salt=last.name,
+        ).compact()
+        now = self.now()
+        decision = decide(self.policy, situation, now)
+        self.say(f"Decision: {decision.reason}")
+        chain = with_event(chain, now, NOTICE, f"{text} {decision.reason}", last.number).but(
+            decision=decision,
+            ledger=decision.ledger,
+            excluded_nodes=decision.excluded_nodes,
+            soft_nodes=decision.soft_nodes,
+            faults=(*chain.faults, past_fault(situation, decision)),
+        )
+        self.store.save(chain)
+        self._remember(chain, result, now)
+        return chain
+
+    async def _pool(self) -> tuple[str, ...]:
+        try:
+            return tuple((await limited(self.backend.pool(self.job), LOOK_SECONDS, "listing nodes")).nodes)
+        except BackendError as error:
+            self.say(f"The nodes can't be listed: {error}")
+            return ()
+
+    async def _searched(self, last: Attempt, pool: tuple[str, ...], chain: Chain) -> tuple[str, BisectResult]:
+        held = [node for node in last.nodes if node in pool]
+        spare = [node for node in pool if node not in held and node not in chain.excluded_nodes]
+        nodes = held + spare[: max(0, FEW_NODES - len(held))]
+        settings = self.policy.bisect
+        if settings is None:
+            return "Bisect: the policy has none any more.", BisectResult()
+        one = Bisecting(self.backend, self.job, settings, f"{last.name}-b", chain.chain_id, pool, self.now, self.say)
+        try:
+            result = await one.search(sorted(nodes, key=pool.index))
+        except BisectError as error:
+            return f"Bisect: not possible: {error}", BisectResult()
+        return f"Bisect: {result}.", result
+
+    def _remember(self, chain: Chain, result: BisectResult, now: datetime) -> None:
+        """What it found is known to all DAGs; what the user's own program said counts like a job's word."""
+        if self.quarantine is None or self.policy.bisect is None:
+            return
+        entries = [
+            Entry(
+                node=node,
+                word="job" if self.policy.bisect.command else "platform",
+                reason=f"found by a bisect: {result}"[:TEXT],
+                evidence="; ".join(result.details.values())[:TEXT],
+                chain_id=chain.chain_id,
+                task=f"{chain.dag_id}.{chain.task_id}",
+                since=now,
+                until=now + EXPIRY,
+                by=f"{chain.dag_id}.{chain.task_id}, bisect",
+            )
+            for node in result.faulty_nodes
+            if node in chain.excluded_nodes
+        ]
+        written(self.quarantine, entries, self.say)
+
+
+def _diagnosis(last: Attempt, result: BisectResult, text: str) -> Diagnosis:
+    """The fault of the last attempt, with what the search found as its suspects. Of a bad pair one end is enough."""
+    before = last.incidents[-1].diagnosis if last.incidents else None
+    found = (*result.faulty_nodes, *(link[-1] for link in result.faulty_links))
+    return Diagnosis(
+        fault_class=before.fault_class if before else FaultClass.UNKNOWN,
+        text=text,
+        root=before.root if before else None,
+        suspects=tuple(Suspect(kind="node", name=node) for node in dict.fromkeys(found)),
+        confidence=min((result.confidence[node] for node in result.faulty_nodes), default=0.5),
+        retry=Retry.USEFUL,
+        signature="bisect",
+        advice="Have the nodes that it names looked at." if found else "Nothing was proved: look at the job as well.",
+    )
