@@ -23,6 +23,7 @@ from airflow_ft.attempts.crash_points import reach
 from airflow_ft.attempts.deadlines import ACT_SECONDS, CANCEL_MARGIN_SECONDS, LOOK_SECONDS, limited
 from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
 from airflow_ft.attempts.hindsight import progress_of
+from airflow_ft.attempts.paying import pay_debts
 from airflow_ft.attempts.ports import Conclusion, Started, TryInfo
 from airflow_ft.attempts.quarantine import Quarantine, kept_out
 from airflow_ft.attempts.record import (
@@ -377,22 +378,3 @@ class Starter:
         )
         write_conclusion(self.store, chain, attempt, conclusion)
         raise TrainingFault(decision, diagnosis)
-
-
-async def pay_debts(
-    backend: Backend, chain: Chain, store: ChainStore, grace: float, say: Callable[[str], None] = lambda text: None
-) -> Chain:
-    """Stop the jobs whose cancel is owed, as far as that is possible now. Returns the chain without what was paid."""
-    owed = []
-    for debt in chain.debts:
-        try:
-            limit = grace + CANCEL_MARGIN_SECONDS
-            await limited(backend.cancel(debt.ref, grace), limit, f"cancelling {debt.ref.name}")
-            say(f"{debt.ref.name}, whose cancel was owed since {debt.since:%H:%M:%S}, is stopped.")
-        except BackendError as error:
-            owed.append(debt)
-            say(f"The cancel of {debt.ref.name} is still owed: {error}")
-    if len(owed) < len(chain.debts):
-        chain = chain.but(debts=tuple(owed))
-        store.save(chain)
-    return chain

@@ -16,8 +16,8 @@ from typing import Any
 
 from airflow_ft.attempts.crash_points import current_run, reach
 from airflow_ft.attempts.faults import TrainingFault
+from airflow_ft.attempts.paying import pay_debts
 from airflow_ft.attempts.record import write_answer
-from airflow_ft.attempts.start import pay_debts
 from airflow_ft.attempts.store import ChainStore
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import Chain

@@ -19,9 +19,10 @@ import pytest
 
 from airflow_ft.attempts import conclude, record, start, watch
 from airflow_ft.attempts.faults import PersonNeededError, TrainingFault, TryAgainLaterError
+from airflow_ft.attempts.paying import pay_debts
 from airflow_ft.attempts.ports import Conclusion, TryInfo, WatchOrder
 from airflow_ft.attempts.record import write_answer, write_conclusion, write_interim
-from airflow_ft.attempts.start import Starter, pay_debts
+from airflow_ft.attempts.start import Starter
 from airflow_ft.attempts.store import ChainStore, fitted
 from airflow_ft.attempts.watch import Watch
 from airflow_ft.backends.base import JobState

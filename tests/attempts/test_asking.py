@@ -67,6 +67,7 @@ def test_a_job_that_is_held_meanwhile_is_there_until_the_answer_and_gone_after_i
             assert task.run_try() == "success"
         assert len(task.cluster.live()) == left
         assert task.chain.debts == ()
+        assert all(attempt.fenced for attempt in task.attempts if attempt.outcome)
 
 
 @pytest.mark.parametrize("point", ["answer.between", "answer.after"])
