@@ -55,6 +55,7 @@ _LEAD = re.compile(
     r"(?i)(?:\[[^\]]*\]|\([^)]*\)|[\W\d_]|\b(?:info|debug|warn(?:ing)?|train(?:er|ing)?|main|root|[TZ])\b)*"
 )
 _SETTING = re.compile(r"(?:Namespace|Config|Args|Arguments|LR|Scheduler)\(")
+_STAMP = re.compile(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?: |$)")
 _COUNTS_OTHERS = re.compile(  # "Total optimization steps = 1,250", "warmup steps: 2000"
     r"(?i)\b(?:total|optimi[sz]ation|accumulation|warm-?up|max(?:imum)?|sav(?:e|ing)|logging|num(?:ber)?(?: of)?"
     r"|inference|diffusion|decay|every|per)[ _-]$"
@@ -68,7 +69,9 @@ _OTHER_BARS = re.compile(
     r"(?i)download|load|token|map|filter|fetch|sav(?:e|ing)|writ|generat|resolv|extract|process|pack|convert|cast|copy"
     r"|upload|shard|build|compil|quantiz|cach|captur|checksum|index|split|read|import|warm"
 )
-_EVAL_BARS = re.compile(r"(?i)eval|valid|\bval\b|test|predict|sanity|inference|\bmAP|loglikelihood|^ *Class +Images")
+_EVAL_BARS = re.compile(
+    r"(?i)eval|valid|\bval\b|test|predict|sanity|inference|(?-i:\bmAP)|loglikelihood|^ *Class +Images"
+)
 _EPOCH_BAR = re.compile(r"(?i)^\W*epochs?\W*$")
 
 _EVAL_KIND = r"(?:evaluat\w*|validat\w*|eval|valid|val|test)"
@@ -118,6 +121,8 @@ def read_line(line: str) -> Sighting:
     """Return what the line says. The line is text without terminal escapes, as ``loglines`` makes it."""
     if not line or ("ft-agent " in line and _AGENT.search(line)):
         return NOTHING
+    if line[:2] == "20" and (stamp := _STAMP.match(line)) is not None:
+        line = line[stamp.end() :]  # the platform's, or a logger's: what follows begins the line
     if MARK in line and (entry := read_mllog(line)) is not None:
         counter = entry.counter or (LINES if entry.counts else None)
         return Sighting(step=entry.step, loss=entry.loss, phase=entry.phase, counter=counter)

@@ -277,3 +277,32 @@ def test_steps_far_apart_are_believed_when_they_go_on() -> None:
 def test_batches_of_unknown_number_are_added_up_over_epochs() -> None:
     lines = [("log", f"{epoch}epoch:train:{n - 9}-{n}batch: loss=2.31") for epoch in (1, 2) for n in range(10, 101, 10)]
     assert ProgressReader.rebuilt(lines, AT).progress.step == 200
+
+
+def test_a_stamp_of_the_platform_before_each_line_changes_nothing() -> None:
+    """As ``kubectl logs --timestamps`` prints them."""
+    for name, template in TRAINING.items():
+        plain, stamped = ProgressReader(), ProgressReader()
+        for n in range(10, 401, 10):
+            line = template.format(n=n, m=n - 9)
+            plain.feed(line, AT, "log")
+            stamped.feed(f"2026-05-01T12:00:{n % 60:02d}.123456789Z {line}", AT, "log")
+        assert (name, stamped.progress.step) == (name, plain.progress.step)
+
+
+@pytest.mark.story("PRG-02")
+def test_an_evaluations_bar_without_a_name_is_none_of_trainings() -> None:
+    """Hugging Face's: what says so is the line before it. Its last evaluation comes when training's bar is full."""
+    stamp = "2026-05-01T12:00:00.000000000Z "
+    lines = [f"{stamp}Map (num_proc=8): 100%|##| 52002/52002 [00:10<00:00, 5000 examples/s]"]
+    for end in (400, 800, 1200):
+        lines += [f"{stamp} 1%|#| {n}/1200 [10:00<10:00,  1.2s/it]" for n in range(end - 399, end + 1)]
+        lines += [f"{stamp}***** Running Evaluation *****"]
+        lines += [f"{stamp} 1%|#| {n}/60 [10:00<10:00,  1.2s/it]" for n in range(1, 61)]
+        lines += [f"{stamp}{{'eval_loss': 1.1, 'epoch': 1.0}}"]
+    reader, phases = ProgressReader(), []
+    for line in lines:
+        reader.feed(line, AT, "log")
+        phases += [reader.progress.phase] if reader.progress.phase not in phases[-1:] else []
+    assert (reader.progress.step, reader.progress.total) == (1200, 1200)
+    assert phases[:4] == ["startup", "train", "eval", "train"]
