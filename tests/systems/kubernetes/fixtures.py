@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.systems.kubernetes import programs
 from tests.systems.kubernetes.cluster import Cluster, GivenCluster, OwnCluster, given_context, unavailable
 
 
@@ -18,6 +19,8 @@ def kubernetes() -> Iterator[Cluster]:
     if given_context():
         yield GivenCluster()
         return
+    if not programs.built():  # no test may take a quarter of an hour because it happens to be the first one
+        pytest.skip(f"no Kubernetes: nothing is built yet in {programs.cache()}; `make kubernetes` builds it")
     with OwnCluster() as cluster:
         yield cluster
 
