@@ -49,7 +49,7 @@ def run(args: argparse.Namespace) -> int:
         return CANNOT
     answer = as_answer(classify(facts, rules))
     if args.json:
-        print(json.dumps(answer, indent=1, ensure_ascii=False))
+        print(json.dumps({key: answer[key] for key in answer if key != "text"}, indent=1, ensure_ascii=False))
     else:
         print("\n".join(_for_people(answer, facts)))
     return 0

@@ -164,9 +164,10 @@ _GOES_ON = re.compile(  # NCCL calls its errors warnings
     r"|(?<!NCCL )(?<!:\d )\bWARN(?:ING)?\b|\bWarning: |\[W\d|\[W |\b(?:INFO|DEBUG)\b|^[WI]\d{4} "
 )
 _STARTED = re.compile(r'ft-agent [\w-]+ \{.*"event": ?"start"')
-_OURS = re.compile(
-    r"ft-agent [\w-]+ \{|ft-agent: |^\s*(?:- )?(?:id|pattern|says|advice|match|no_match|reference|xids): |"
-    r"[\"'](?:pattern|no_match|fault_class)[\"']: ?|fault_class="
+_OURS = re.compile(  # agent lines; entries of signature files, printed as YAML, JSON or repr, behind any prefix
+    r"ft-agent [\w-]+ \{|ft-agent: |\b(?:no_)?match: \[|\bpattern: ['\"]|\bxids: \{|\bid: [a-z0-9_]+\.[a-z0-9_.]+$"
+    r"|(?:^|[\]:|-] *|\s{2,})(?:- )?(?:says|advice|reference): "
+    r"|[\"'](?:pattern|no_match|fault_class)[\"']: ?|fault_class="
 )
 _RANK_FILE = re.compile(r"/rank(\d+)\.(?:stderr|stdout)$")
 _NOISE = re.compile(r"^[\s*=~^_-]*$|^\s+File \"|^frame #|^\s*\^|\*{8}|Setting OMP_NUM_THREADS")
