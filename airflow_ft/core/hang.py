@@ -27,7 +27,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from airflow_ft.core.records import Record, Settings
 from airflow_ft.core.rhythm import SHARE, Rhythm, RhythmState
@@ -52,6 +52,14 @@ class HangConfig(Settings):
     multiple: float = Field(default=10.0, ge=1)
     startup_seconds: float = Field(default=3600.0, gt=0)
     judgement_seconds: float | None = Field(default=None, gt=0)
+
+    @field_validator("ceiling_seconds")
+    @classmethod
+    def _above_the_floor(cls, value: float, info: ValidationInfo) -> float:
+        floor = info.data.get("floor_seconds")
+        if floor is not None and value < floor:
+            raise ValueError(f"{value:g} is not allowed. Give at least floor_seconds ({floor:g}).")
+        return value
 
 
 class HangVerdict(Record):

@@ -75,6 +75,8 @@ def test_what_cannot_be_done_is_said(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert "none.log" in capsys.readouterr().err
     assert main(["progress", str(stamped(tmp_path / "x", [1.0])), "--floor-seconds", "-1"]) == 1
     assert "floor_seconds" in capsys.readouterr().err
+    assert main(["progress", str(tmp_path / "x"), "--ceiling-seconds", "60"]) == 1
+    assert "at least floor_seconds (120)" in capsys.readouterr().err
     assert main(["progress", str(tmp_path / "x"), "--pattern", "no group"]) == 1
     assert "step" in capsys.readouterr().err
 
