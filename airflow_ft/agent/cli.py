@@ -95,7 +95,8 @@ def _order(options: argparse.Namespace) -> int:
 def _stacks(options: argparse.Namespace) -> int:
     from . import stacks
 
-    print(json.dumps(stacks.dump(os.path.abspath(options.dir), by_signal=not options.no_signal), separators=(",", ":")))
+    look = stacks.peek if options.peek else stacks.dump
+    print(json.dumps(look(os.path.abspath(options.dir), by_signal=not options.no_signal), separators=(",", ":")))
     return 0
 
 
@@ -146,6 +147,7 @@ def _parser() -> argparse.ArgumentParser:
     order.add_argument("--note", help="JSON that the agent keeps and echoes")
     stacks = verbs.add_parser("stacks", allow_abbrev=False, help="dump the stacks of all Python processes of the tree")
     stacks.add_argument("--dir", required=True)
+    stacks.add_argument("--peek", action="store_true", help="only what is on a CPU right now; disturbs nothing")
     stacks.add_argument("--no-signal", action="store_true", help="py-spy or nothing: for a run that isn't to be killed")
     show = verbs.add_parser("show", allow_abbrev=False, help="print the agent's state and the orders it was given")
     show.add_argument("--dir", required=True)

@@ -104,6 +104,31 @@ def test_a_rank_that_works_is_seen_to_work() -> None:
         busy.wait()
 
 
+@pytest.mark.row("P9")
+def test_a_peek_sees_who_is_on_a_cpu_and_nobody_else(tmp_path: Path) -> None:
+    """A rank that sleeps isn't asked: a signal could interrupt it."""
+    spins = "def spin():\n    while True: pass\nimport os, time\nif os.environ['RANK'] == '0': spin()\ntime.sleep(600)"
+    starts = (
+        "import os, subprocess, sys\n"
+        f"command = [sys.executable, '-c', {spins!r}]\n"
+        "made = [subprocess.Popen(command, env=dict(os.environ, RANK=str(rank))) for rank in (0, 1)]\n"
+        "for one in made: one.wait()"
+    )
+    command = [sys.executable, "-m", "airflow_ft.agent"]
+    agent = subprocess.Popen([*command, "run", f"--dir={tmp_path / 'a'}", "--", sys.executable, "-c", starts])
+    try:
+        end, seen = time.monotonic() + 60, []
+        while [ranks for ranks, stack in seen if "spin" in stack] != [[0]] or len(seen) != 1:
+            assert time.monotonic() < end, seen  # rank 1 is on a CPU as well while it starts
+            time.sleep(0.2)
+            looking = [*command, "stacks", f"--dir={tmp_path / 'a'}", "--peek"]
+            found = json.loads(subprocess.run(looking, capture_output=True, check=True).stdout)
+            seen = [(group["ranks"], group["stack"]) for group in found["groups"] if group["ranks"]]
+    finally:
+        agent.terminate()
+        agent.wait(90)
+
+
 @pytest.mark.parametrize(
     "said", [None, "x", [3, {"rank": "no number"}, {"cpu": "x"}], {"rank": 1}, [{"rank": 1, "gpu": [1, 2, 3]}]]
 )
