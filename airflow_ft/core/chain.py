@@ -139,6 +139,7 @@ class Debt(Record):
     ref: JobRef
     since: AwareDatetime
     why: str
+    told: bool = False  # the installation's own notifiers were told
 
 
 class Notice(Record):

@@ -14,8 +14,8 @@ from typing import Any
 log = logging.getLogger(__name__)
 
 
-def tell(message: dict[str, Any]) -> bool:
-    """Call every notifier. Returns whether there is one. A notifier that fails is logged, and keeps no other one."""
+def tell(message: dict[str, Any]) -> None:
+    """Log the message and call every notifier. One that fails is logged, and keeps no other one from it."""
     from airflow.configuration import conf
 
     names = [name.strip() for name in conf.get("fault_tolerance", "notifiers", fallback="").split(",")]
@@ -25,7 +25,6 @@ def tell(message: dict[str, Any]) -> bool:
             _imported(name)({"ft_event": message})
         except Exception:
             log.exception("[fault_tolerance] notifiers: %s failed.", name)
-    return any(names)
 
 
 def _imported(name: str) -> Callable[[Any], Any]:

@@ -87,8 +87,8 @@ def _tell(session: Any, found: Owed) -> None:
     if begun is None:
         return
     noted, event, again = begun
-    if tell(message(noted.chain, next(one for one in noted.chain.events if one.id == event), again)):
-        told(session, noted, event)
+    tell(message(noted.chain, next(one for one in noted.chain.events if one.id == event), again))
+    told(session, noted, event)
 
 
 async def _stopped(ref: JobRef, grace: float, wanted: bool) -> tuple[str, Progress | None]:

@@ -40,8 +40,10 @@ class Owed:
 
     @property
     def untold(self) -> bool:
-        """Whether nobody was told of it yet, as far as the chain knows."""
-        return self.written and any(one.id > self.chain.notified and one.kind == DEBT for one in self.chain.events)
+        """Whether nobody was told of it yet, as far as the chain knows: not by the task, not by the installation."""
+        debt = next((one for one in self.chain.debts if one.ref.uid == self.ref.uid), None)
+        news = any(one.id > self.chain.notified and one.kind == DEBT for one in self.chain.events)
+        return debt is not None and not debt.told and news
 
 
 def owed(session: Any) -> Iterator[Owed]:
@@ -100,9 +102,11 @@ def begin_telling(session: Any, found: Owed) -> tuple[Owed, int, bool] | None:
 
 
 def told(session: Any, found: Owed, event: int) -> Owed | None:
-    """Note that it was told, unless something that came before it still has to be."""
-    due = [one.id for one in found.chain.events if found.chain.notified < one.id < event and one.kind in NOTIFIED]
-    return found if due else _replaced(session, found, found.chain.but(notified=event), written=True)
+    """Note that the installation was told. The task has not to tell it as well, unless older news waits for it."""
+    chain = found.chain
+    due = any(chain.notified < one.id < event and one.kind in NOTIFIED for one in chain.events)
+    debts = tuple(one.but(told=True) if one.ref.uid == found.ref.uid else one for one in chain.debts)
+    return _replaced(session, found, chain.but(debts=debts, notified=chain.notified if due else event), written=True)
 
 
 # --- rows --------------------------------------------------------------------------------------------------------

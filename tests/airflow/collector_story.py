@@ -13,6 +13,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
+from airflow_ft.attempts.record import with_event
 from airflow_ft.attempts.store import CHAIN_KEY, attempt_key, attempt_record, chain_record
 from airflow_ft.backends.base import JobState, Submission, UnreachableError
 from airflow_ft.backends.local.backend import LocalBackend
@@ -27,10 +28,10 @@ TRAINING = 'import time\nfor step in range(1, 9999): print(f"step {step}/9999 lo
 NOW = datetime.now(timezone.utc)
 
 
-def main(home: Path) -> None:
+def main(home: Path, older_news: bool) -> None:
     """Live the story."""
     ref = asyncio.run(submitted())
-    write_rows(home / "airflow.db", ref)
+    write_rows(home / "airflow.db", ref, older_news)
     cancel = LocalBackend.cancel
     LocalBackend.cancel = unable  # type: ignore[method-assign]
     seen = step("a task that has just ended is left to its own", set())
@@ -61,11 +62,13 @@ async def submitted() -> JobRef:
     return ref
 
 
-def write_rows(path: Path, ref: JobRef) -> None:
+def write_rows(path: Path, ref: JobRef, older_news: bool) -> None:
     """What a try has left: a chain with an open attempt. And what a person has done: the task is marked failed."""
     chain = Chain(
         chain_id="train-x", dag_id="d", run_id="r", task_id="t", created_at=NOW, attempts=1, open=0, grace_seconds=1
     )
+    if older_news:  # as of a task that tells nobody
+        chain = with_event(chain, NOW, "fault", "A fault.", 0)
     attempt = Attempt(number=0, name=ref.name, state=AttemptState.SUBMITTED, ref=ref, created_at=NOW)
     rows = {CHAIN_KEY: chain_record(chain), attempt_key(0): attempt_record(attempt)}
     with sqlite3.connect(path) as connection:  # without foreign keys: there is no run
@@ -96,7 +99,7 @@ def step(what: str, seen: set[str]) -> set[str]:
         "open": chain.open,
         "concluded": chain.concluded.value if chain.concluded else None,
         "debts": len(chain.debts),
-        "events": [event.kind for event in chain.events],
+        "events": [event.kind for event in chain.events if event.kind != "fault"],
         "notified": chain.notified,
         "highest_step": chain.highest_step,
         "fenced": attempt.fenced,
@@ -107,4 +110,4 @@ def step(what: str, seen: set[str]) -> set[str]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), older_news="older-news" in sys.argv)

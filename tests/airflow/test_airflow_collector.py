@@ -16,8 +16,9 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(300), pytest.mark.story("
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.parametrize("news", [[], ["older-news"]], ids=["a-task-that-told-all", "a-task-that-tells-nobody"])
 def test_a_job_that_no_task_answers_for_is_owed_told_once_stopped_and_struck_off(
-    tmp_path: Path, request: pytest.FixtureRequest
+    tmp_path: Path, request: pytest.FixtureRequest, news: list[str]
 ) -> None:
     stack = AirflowStack(tmp_path / "home", tmp_path)
     stack.prepare(request.config.cache.mkdir("airflow-template"))
@@ -26,7 +27,7 @@ def test_a_job_that_no_task_answers_for_is_owed_told_once_stopped_and_struck_off
         "AIRFLOW__FAULT_TOLERANCE__NOTIFIERS": "tests.airflow.dags.modules.alarms:note",
         "TRAINING_STORY": str(tmp_path),
     }
-    command = [stack.python, "-m", "tests.airflow.collector_story", str(stack.home)]
+    command = [stack.python, "-m", "tests.airflow.collector_story", str(stack.home), *news]
     done = subprocess.run(
         command, env=environment, cwd=ROOT, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200
     )
@@ -36,7 +37,7 @@ def test_a_job_that_no_task_answers_for_is_owed_told_once_stopped_and_struck_off
     assert (ended["alive"], ended["debts"], ended["events"]) == (True, 0, [])
     assert ended["owed"] == ["its task is failed"]
     assert (unable["alive"], unable["debts"], unable["open"]) == (True, 1, 0)
-    assert (unable["events"], unable["notified"]) == (["cancel_owed"], 0)
+    assert (unable["events"], unable["notified"]) == (["cancel_owed"], -1 if news else 0)
     assert again["events"] == ["cancel_owed"], "written once"
     assert (stopped["alive"], stopped["debts"], stopped["open"], stopped["fenced"]) == (False, 0, None, True)
     assert (stopped["concluded"], stopped["events"]) == ("cancelled", ["cancel_owed", "notice"])
@@ -44,5 +45,5 @@ def test_a_job_that_no_task_answers_for_is_owed_told_once_stopped_and_struck_off
     assert after["owed"] == []
     assert stale == {"step": "what was read before", "written": False}, "a chain that has changed is not overwritten"
     (told,) = read_lines(tmp_path / "alarms")
-    assert told["key"] == "train-x/0"
+    assert told["key"] == f"train-x/{len(news)}"
     assert told["text"].startswith("d.t: Cancel owed: train-x-a0: no access from here. ")
