@@ -50,7 +50,7 @@ def headline(stored: StoredChain, found: Sequence[Run] = ()) -> str:
     chain, state, number = stored.chain, stored.state, max(0, stored.chain.attempts - 1)
     run = found[-1].label if found else str(number)
     if state == "succeeded":
-        return _succeeded(chain, stored.task_state)
+        return _succeeded(chain)
     if state == "stopped by fault tolerance":
         return _stopped(chain, found)
     if state == "failed":
@@ -67,12 +67,11 @@ def headline(stored: StoredChain, found: Sequence[Run] = ()) -> str:
     return f"Attempt {run}, {faults}. {_step(stored)}"
 
 
-def _succeeded(chain: Chain, task_state: str | None) -> str:
+def _succeeded(chain: Chain) -> str:
     if chain.concluded is not End.SUCCEEDED:
         return "Marked as a success by a person. Fault tolerance did not decide this."
     step = f" at step {chain.highest_step:,}" if chain.highest_step is not None else ""
-    again = "; the task runs once more" if task_state not in ("success", None) else ""
-    return f"Done{step} after {_count(chain.attempts, 'attempt')}; {_used(chain)}{again}."
+    return f"Done{step} after {_count(chain.attempts, 'attempt')}; {_used(chain)}."
 
 
 def _stopped(chain: Chain, found: Sequence[Run]) -> str:
@@ -107,6 +106,9 @@ def _recovering(stored: StoredChain, found: Sequence[Run], run: str) -> str:
     if live is None or live.step is None:
         after = stored.chain.last_checkpoint
         return f"Attempt {run} is starting up{f' from checkpoint {after:,}' if after else ''}; no step seen yet."
+    died = pending.died_at_step if pending is not None else None
+    if died is not None and live.step > died:
+        return f"Attempt {run} is past {old}, but was not seen to continue from the expected checkpoint."
     return f"Attempt {run} is at step {live.step:,}; recovered when it is past {old}."
 
 

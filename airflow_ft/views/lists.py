@@ -35,10 +35,9 @@ def chain_page(
     def page(further: str | None) -> ChainPage:
         return ChainPage(now=now.timestamp(), items=tuple(rows), next=further, looked_at=looked)
 
-    narrow = state is not None or wanted.fault_class is not None or wanted.node is not None
+    at_once = min(limit + 1, SEARCHED_AT_ONCE)
     while looked < SEARCHED:
         possible = _can_have(going_on, state)
-        at_once = SEARCHED_AT_ONCE if narrow else limit + 1
         batch = heads(session, wanted, going_on=going_on, after=place, limit=at_once) if possible else NOTHING
         for head in with_progress(session, batch.heads):
             if not _fits(head.stored, wanted, state):
@@ -47,8 +46,8 @@ def chain_page(
             if len(rows) == limit:
                 return page(_write_place(going_on, head.place))
         looked += batch.read
-        if batch.full:
-            place = batch.last
+        if batch.full:  # what is wanted is rare: look at more at once
+            place, at_once = batch.last, min(4 * at_once, SEARCHED_AT_ONCE)
         elif going_on:
             going_on, place = False, None
         else:

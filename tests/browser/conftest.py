@@ -195,6 +195,8 @@ def picture() -> Callable[..., None]:
         size = page.viewport_size
         height = int(bounds["y"] + page.locator(OURS).evaluate("element => element.scrollHeight") + 24)
         page.set_viewport_size({"width": size["width"], "height": max(700, min(2400, height))})
+        page.locator(OURS).evaluate("element => { for (let e = element; e; e = e.parentElement) e.scrollTop = 0; }")
+        page.mouse.move(0, 0)
         page.wait_for_timeout(300)
         page.screenshot(path=str(Path(folder) / f"{name}.png"))
         page.set_viewport_size(size)

@@ -176,8 +176,10 @@ def test_quick_changes_of_the_task_never_show_another_ones_chain(story: Stories,
 def test_the_page_of_all_chains_shows_what_may_be_read_and_can_be_narrowed(
     story: Stories, look: Looker, site: Website, picture: Callable[..., None]
 ) -> None:
-    for name in ("crash", "lost_node", "hang", "oom"):
+    for name in ("crash", "lost_node", "hang", "oom", "budget", "markup", "marked", "long"):
         story(name)
+    for index in range(4):
+        site.wait_state(("sweep", "run", "distill"), "success", "failed", map_index=index)
     page = look.page()
     page.goto(f"{site.stack.url}/plugin/fault-tolerance")
     page.wait_for_selector(".ft [data-node]")

@@ -95,6 +95,14 @@ function Lane({ run, index, row, x, id, width, right, follower, focused, setFocu
   );
 }
 
+/** Points along a line, close enough that no label fits between two of them. */
+function along(points, x, y) {
+  if (points.length < 2) return [];
+  const [[a, b], [c, d]] = [points[0], points[points.length - 1]].map(([at, step]) => [x(at), y(step)]);
+  const count = Math.ceil(Math.hypot(c - a, d - b) / 8);
+  return Array.from({ length: count + 1 }, (_, n) => [a + ((c - a) * n) / count, b + ((d - b) * n) / count]);
+}
+
 function Curve({ runs, x, y, bottom, left, right, view }) {
   const places = new Places();
   const shown = runs.filter((run) => run.points.length);
@@ -105,12 +113,22 @@ function Curve({ runs, x, y, bottom, left, right, view }) {
     if (places.put(text, px, py, { ...options, left, right: right + 6 }))
       labels.push(h(Words, { key: labels.length, x: px, y: py, fontSize: 12, textAnchor: options.anchor ?? "start", ...extra }, text));
   };
+  /** Two lines at the first of some places where the first one is free. */
+  const sayFirst = (lines, spots, floor) => {
+    for (const [px, py, anchor] of spots) {
+      if (py + 14 * (lines.length - 1) > floor - 2) continue;
+      const before = labels.length;
+      lines.forEach(([text, options, extra], n) => (n && labels.length === before ? null : say(text, px, py + 14 * n, { ...options, anchor }, extra)));
+      if (labels.length > before) return;
+    }
+  };
   const last = shown[shown.length - 1];
   const [lastAt, lastStep] = last.points[last.points.length - 1];
   if (view.live && last.live) {
     signs.push(h("circle", { key: "now", cx: x(lastAt), cy: y(lastStep), r: 4, fill: "var(--line)" }));
     say(`${number(lastStep)} now`, x(lastAt) - 6, y(lastStep) - 8, { anchor: "end", font: BOLD }, { fontWeight: 600, fill: "var(--fg)" });
   }
+  for (const run of shown) for (const [px, py] of along(run.points, x, y)) places.take(px - 2, py - 2, 4, 4);
   for (const run of [...shown].reverse()) {
     const [at, step] = run.points[run.points.length - 1];
     if (!run.fault) continue;
@@ -120,9 +138,18 @@ function Curve({ runs, x, y, bottom, left, right, view }) {
       const end = x(run.passed.at);
       signs.push(h("line", { key: `${run.id}l`, x1: px, x2: end, y1: py, y2: py, stroke: "var(--fg)", strokeDasharray: "4 3" }), h(PassedSign, { key: `${run.id}p`, x: end, y: py }));
       places.take(end - 7, py - 7, 14, 14);
-      const below = py + 34 < bottom;
-      say(`passed ${number(run.passed.step)} at ${minute(run.passed.at)}`, end + 9, below ? py + 16 : py - 8, { font: BOLD }, { fontWeight: 600, fill: "var(--ok)" });
-      if (run.passed.twice) say(`${number(run.passed.twice)} ${run.passed.twice === 1 ? "step" : "steps"} twice`, end + 9, below ? py + 30 : py - 22, {}, { fill: "var(--fg-muted)" });
+      sayFirst(
+        [
+          [`passed ${number(run.passed.step)} at ${minute(run.passed.at)}`, { font: BOLD }, { fontWeight: 600, fill: "var(--ok)" }],
+          ...(run.passed.twice ? [[`${number(run.passed.twice)} ${run.passed.twice === 1 ? "step" : "steps"} twice`, {}, { fill: "var(--fg-muted)" }]] : []),
+        ],
+        [
+          [end + 9, py + 16, "start"],
+          [end + 9, py - 22, "start"],
+          [px - 8, py - 38, "end"],
+        ],
+        bottom,
+      );
     }
     signs.push(h(Shape, { key: `${run.id}s`, kind: run.fault.fault_class, x: px, y: py, r: 5.5 }));
     say(`died at ${number(step)}`, px - 8, py - 9, { anchor: "end", font: BOLD }, { fontWeight: 600, fill: "var(--fg)" });

@@ -9,7 +9,7 @@ trap 'exit 143' TERM
 step=0
 if [ -f "$saved" ]; then
     read -r step < "$saved"
-    echo "resumed from checkpoint step $step ($saved)"
+    echo "resumed from checkpoint step $step (${saved##*/})"
 else
     echo "no checkpoint, starting from scratch"
 fi
@@ -31,9 +31,14 @@ while [ "$step" -lt "$steps" ]; do
         esac
         exit 7
     fi
+    if [ "$FT_NNODES" -eq 2 ]; then # like a collective: nobody goes on alone, so a lost node stops the other one
+        mine="$STORY/$FT_JOB.$FT_GENERATION.$FT_NODE_RANK" other="$STORY/$FT_JOB.$FT_GENERATION.$((1 - FT_NODE_RANK))"
+        echo "$step" > "$mine.new" && mv "$mine.new" "$mine"
+        until [ -f "$other" ] && [ "$(cat "$other")" -ge "$step" ]; do sleep 0.1; done
+    fi
     echo "step $step/$steps loss 1.$((1000 - step % 900))"
     if [ $((step % 5)) -eq 0 ] && [ "$FT_NODE_RANK" -eq 0 ]; then
         echo "$step" > "$saved.new" && mv "$saved.new" "$saved"
-        echo "saved checkpoint step $step ($saved)"
+        echo "saved checkpoint step $step (${saved##*/})"
     fi
 done
