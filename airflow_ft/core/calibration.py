@@ -22,14 +22,14 @@ from airflow_ft.core.rules import Signature
 
 # kind of evidence: (right, of) at first sight
 SEEN: dict[str, tuple[int, int]] = {
-    "ambiguous": (11, 16),
-    "cascade": (19, 23),
+    "ambiguous": (16, 21),
+    "cascade": (21, 25),
     "code": (9, 10),
-    "generic": (15, 24),
-    "likely": (44, 47),
-    "planned": (9, 9),
-    "sure": (76, 78),
-    "weak": (5, 7),
+    "generic": (16, 26),
+    "likely": (53, 56),
+    "planned": (11, 11),
+    "sure": (92, 94),
+    "weak": (6, 8),
 }
 PRIOR = 4
 NOT_SEEN = 0.5  # of a kind that no first sight rested on, nothing is known
