@@ -2,8 +2,8 @@
 
 Run as a short-lived process (a fork of the supervisor each ``--vitals`` seconds), because a driver that hangs must
 hang nobody else. Its result is one small dictionary, which the supervisor says as a line and which every backend finds
-in the log: ``{"ranks": [{"rank", "state", "cpu", "io", "world", "gpu": [percent, watts]}]}``. "gpu" is null for a rank
-without a GPU, its numbers are null where NVML can't be asked. The local backend calls ``ranks_of`` itself.
+in the log: ``{"ranks": [{"rank", "state", "cpu", "io", "faults", "world", "gpu": [percent, watts]}]}``. "gpu" is null
+for a rank without a GPU, its numbers are null where NVML can't be asked. The local backend calls ``ranks_of`` itself.
 
 A rank is every process that was started with the same RANK (its loader workers inherit it); a job without ranks is one
 rank. NVML says which GPU a process holds where pids are the same inside and outside; else the local rank tells.
@@ -53,17 +53,18 @@ def _entry(rank: int | None, pids: list[int], holding: set[int], gpus: _Gpus | N
         "state": mains[0][0] if mains else "Z",
         "cpu": round(sum(found[2] for found in stats), 2),
         "io": sum(_io(pid) for pid in pids),
+        "faults": sum(found[3] for found in stats),
         "world": _number(processes.variable(pids[0], "WORLD_SIZE")),
         "gpu": gpus.of(mine) if gpus is not None and mine else None,
     }
 
 
-def _stat(pid: int) -> tuple[str, int, float] | None:
-    """State, parent and CPU seconds."""
+def _stat(pid: int) -> tuple[str, int, float, int] | None:
+    """State, parent, CPU seconds, and page faults: who takes memory and gives it back is at work."""
     try:
         with open("/proc/%d/stat" % pid, "rb") as file:
             fields = file.read().rsplit(b")", 1)[1].split()
-        return fields[0].decode(), int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS
+        return fields[0].decode(), int(fields[1]), (int(fields[11]) + int(fields[12])) / _TICKS, int(fields[7])
     except (OSError, IndexError, ValueError):
         return None
 

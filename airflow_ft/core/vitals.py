@@ -30,6 +30,7 @@ WINDOW_SECONDS = 1.5  # two samples closer together say nothing
 IDLE_CPU = 0.05  # of a core: watchdog and heartbeat threads stay below, the smallest real work above
 BUSY_CPU = 0.30
 BUSY_BYTES_PER_SECOND = 1_000_000.0
+BUSY_FAULTS_PER_SECOND = 200.0  # arrays that come and go; a loop that waits has none (measured: 0), our dump a dozen
 LONGER = 2.0  # times the silence, if the signals contradict
 PERIODS = 3
 SAME_VARIANCE = 1.0  # percent points squared; together with the next a gut feeling for utilisation in percent
@@ -46,6 +47,7 @@ class RankVitals(Record):
     state: str = "S"  # of its main process: R, S, D, T, Z
     cpu_seconds: float = 0.0
     io_bytes: int = 0
+    page_faults: int = 0
     gpu: bool = False  # it holds a GPU
     gpu_percent: float | None = None
     gpu_watts: float | None = None
@@ -74,6 +76,7 @@ def read_ranks(node: str, entries: object) -> list[RankVitals]:
                 state=entry.get("state") or "S",
                 cpu_seconds=entry.get("cpu") or 0.0,
                 io_bytes=entry.get("io") or 0,
+                page_faults=entry.get("faults") or 0,
                 gpu=isinstance(gpu, list),
                 gpu_percent=readings[0],
                 gpu_watts=readings[1],
@@ -122,7 +125,8 @@ def opinion(
         text = f"{_names(busy)} busy: {_doing(pairs, busy, seconds)}"
         if devices == STILL and not moving and all(rank.gpu for rank in busy):
             return Opinion(text=f"{text}; but the GPUs stand still", ranks=_numbers(busy))
-        return Opinion(says=CONTRADICTS, text=text, ranks=() if moving else _numbers(busy))
+        works = moving or any(_takes_memory(was, now, seconds) for was, now in pairs if now in busy)
+        return Opinion(says=CONTRADICTS, text=text, ranks=() if works else _numbers(busy))
     stuck = [now for was, now in pairs if was.state == now.state == "D"]
     if stuck:
         text = f"{_names(stuck)} waiting for a disk or a file system"
@@ -236,6 +240,10 @@ def _cores(was: RankVitals, now: RankVitals, seconds: float) -> float:
 
 def _moves(was: RankVitals, now: RankVitals, seconds: float) -> bool:
     return (now.io_bytes - was.io_bytes) / seconds >= BUSY_BYTES_PER_SECOND
+
+
+def _takes_memory(was: RankVitals, now: RankVitals, seconds: float) -> bool:
+    return (now.page_faults - was.page_faults) / seconds >= BUSY_FAULTS_PER_SECOND
 
 
 def _is_busy(was: RankVitals, now: RankVitals, seconds: float) -> bool:

@@ -160,3 +160,12 @@ def test_the_rule_of_unchanged_io_then_unchanged_utilisation() -> None:
     assert all_stand_still({"a": (still, flat), "b": (still, flat)})
     assert not all_stand_still({"a": (still, flat), "b": (moving, flat)})
     assert not all_stand_still({})
+
+
+@pytest.mark.story("PRG-10")
+@pytest.mark.parametrize(("faults", "looked_at"), [(0, (0,)), (50, (0,)), (5_000, ())])
+def test_a_busy_rank_that_takes_memory_is_at_work_and_needs_no_closer_look(faults: int, looked_at: tuple[int]) -> None:
+    first, last = sample(0, *IDLE), sample(5, ("R", 15.0, 500), ("S", 10.0, 500))
+    last = last.but(ranks=(last.ranks[0].but(page_faults=faults), last.ranks[1]))
+    heard = opinion(first, last)
+    assert (heard.says, heard.ranks) == ("contradicts", looked_at)
