@@ -15,7 +15,8 @@ from benchmarks.classifier_scores import CLASSES, Scored, by_round, share
 
 TARGET = Path(__file__).resolve().parents[1] / "airflow_ft" / "core" / "classifier_accuracy.json"
 HOW = (
-    "Labelled excerpts of real failure logs, classified one by one by kind, exit code and text alone. `unseen`: what "
+    "Labelled excerpts of failure logs (those of the corpus are real, the project's own are written as the programs "
+    "print them), classified one by one by kind, exit code and text alone. `unseen`: what "
     "was said at first sight of cases that were labelled before the classifier read them, in rounds: what one round "
     "showed was mended before the next (rounds 1 and 2 look for odd messages, 3 and 4 for everyday ones; labels by the "
     "project itself, so a little kind to it). `in_sample`: cases that "
