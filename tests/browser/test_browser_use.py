@@ -87,8 +87,8 @@ def test_a_person_judges_a_diagnosis_a_viewer_can_not_and_it_is_exported(
     page = look.chain(key)
     page.locator(".ft .exp").first.click()
     page.get_by_role("button", name="Wrong…").click()
-    page.get_by_label("The right class").select_option("NET_FABRIC")
-    page.get_by_label("Note").fill("the resolver was down")
+    page.locator(".ft").get_by_label("The right class").select_option("NET_FABRIC")
+    page.locator(".ft").get_by_label("Note").fill("the resolver was down")
     page.get_by_role("button", name="Save").click()
     page.get_by_text("Marked wrong by admin: it was NET_FABRIC. the resolver was down").wait_for()
     viewed = look.chain(key, user="viewer")
@@ -187,9 +187,9 @@ def test_the_page_of_all_chains_shows_what_may_be_read_and_can_be_narrowed(
     states = page.locator(".ft [data-chain] .badge").all_inner_texts()
     going_on = [state in ("Running", "Recovering", "Recovered", "Starting") for state in states]
     assert going_on == sorted(going_on, reverse=True), "what runs comes first"
-    page.get_by_label("Class").select_option("OOM_GPU")
+    page.locator(".ft").get_by_label("Class", exact=True).select_option("OOM_GPU")
     page.wait_for_function("[...document.querySelectorAll('.ft [data-chain]')].length === 2")
-    page.get_by_label("Class").select_option("")
+    page.locator(".ft").get_by_label("Class", exact=True).select_option("")
     page.wait_for_function("[...document.querySelectorAll('.ft [data-chain]')].length >= 10")
     picture(page, "page")
     narrow = look.page("only-oom")
