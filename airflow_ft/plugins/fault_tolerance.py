@@ -6,13 +6,12 @@ trigger, or while no triggerer runs, is heard by nobody else (a trigger that nev
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from airflow.listeners import hookimpl
 from airflow.plugins_manager import AirflowPlugin
-
-from airflow_ft.plugins.pages import REACT_APPS
 
 from airflow_ft.plugins.pages import REACT_APPS
 
@@ -62,7 +61,7 @@ class EndedTaskListener:
     @hookimpl
     def on_starting(self, component: Any) -> None:
         """A component starts: the triggerer's supervisor collects what nobody answers for."""
-        if getattr(component, "job_type", "") == "TriggererJob":
+        if sys.argv[1:2] == ["triggerer"]:  # the component itself doesn't know yet what it is
             from airflow_ft.plugins.collector import start
 
             start()
@@ -81,6 +80,5 @@ class FaultTolerancePlugin(AirflowPlugin):
 
     name = "airflow_ft"
     fastapi_apps = [{"app": LazyApp(_build), "url_prefix": "/fault-tolerance", "name": "Fault tolerance"}]  # noqa: RUF012
-    react_apps = REACT_APPS
     react_apps = REACT_APPS
     listeners = [EndedTaskListener()]  # noqa: RUF012

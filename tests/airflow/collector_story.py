@@ -110,4 +110,7 @@ def step(what: str, seen: set[str]) -> set[str]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), older_news="older-news" in sys.argv)
+    if "only-begin" in sys.argv:
+        write_rows(Path(sys.argv[1]) / "airflow.db", asyncio.run(submitted()), older_news=False)
+    else:
+        main(Path(sys.argv[1]), older_news="older-news" in sys.argv)
