@@ -120,7 +120,7 @@ def test_a_drain_is_nobodys_fault(lab: Lab, own_nodes: OwnCluster) -> None:
 
         refs = await for_all(lab, start)
         watched = asyncio.create_task(for_all(lab, free))
-        await asyncio.sleep(0)
+        await asyncio.sleep(5.0)  # the watches are open
         await lab.aside(own_nodes.drain_node, VICTIM)
         await watched
 

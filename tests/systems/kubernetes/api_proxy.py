@@ -39,16 +39,6 @@ class Request:
         """Whether it is a stream of events."""
         return "watch=" in urlsplit(self.path).query
 
-    @property
-    def is_log(self) -> bool:
-        """Whether it reads a pod's log."""
-        return urlsplit(self.path).path.endswith("/log")
-
-    @property
-    def is_stream(self) -> bool:
-        """Whether its answer has no end of its own."""
-        return self.is_watch or "follow=" in urlsplit(self.path).query or urlsplit(self.path).path.endswith("/exec")
-
 
 @dataclass(frozen=True)
 class Fault:
@@ -186,11 +176,13 @@ class ApiProxy:
     @staticmethod
     def _name(request: Request) -> str:
         parts = urlsplit(request.path).path.strip("/").split("/")
-        verb = "watch" if request.is_watch else "log" if request.is_log else request.method.lower()
+        if parts[-1] in ("exec", "log"):
+            return parts[-1]
+        verb = "watch" if request.is_watch else request.method.lower()
         return f"{verb} {next((part for part in parts if part in WORDS), parts[-1])}"
 
 
-WORDS = ("exec", "log", "pods", "nodes", "events", "configmaps", "jobs", "pytorchjobs", "jobsets", "trainjobs")
+WORDS = ("pods", "nodes", "events", "configmaps", "jobs", "pytorchjobs", "jobsets", "trainjobs")
 
 
 def _one_connection(lines: list[str]) -> list[str]:
