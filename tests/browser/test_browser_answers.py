@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import Looker, Stories
+from tests.browser.looking import Looker
+from tests.browser.stories import Stories
 from tests.browser.website import CANARY, Website
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]

@@ -8,8 +8,18 @@ from typing import Any
 
 import pytest
 
-from tests.browser.conftest import Looker, Stories
+from tests.browser.looking import Looker
+from tests.browser.stories import Stories
 from tests.browser.website import Website
+
+SLOW = """
+const real = window.fetch;
+window.fetch = async (...given) => {
+  if (String(given[0]).includes("/chain/oom")) await new Promise((done) => setTimeout(done, 150));
+  return real(...given);
+};
+"""
+GO = "path => { history.pushState({}, '', path); dispatchEvent(new PopStateEvent('popstate')) }"
 
 pytestmark = [pytest.mark.browser, pytest.mark.timeout(300)]
 
@@ -156,17 +166,15 @@ def test_quick_changes_of_the_task_never_show_another_ones_chain(story: Stories,
     """A → B → run tab → A …, faster than the answers come, the slow one of A last."""
     story("oom"), story("crash")
     page = look.page()
-    page.route("**/api/v1/chain/oom**", lambda route: (page.wait_for_timeout(150), route.continue_()))
+    page.add_init_script(SLOW)
     page.goto(f"{site.stack.url}/dags/oom/runs/run/tasks/pretrain/plugin/retry-chain")
     page.wait_for_selector(".ft")
     paths = [f"/dags/{dag}/runs/run/tasks/pretrain/plugin/retry-chain" for dag in ("oom", "crash")]
     paths.append("/dags/sweep/runs/run/plugin/retry-chains")
     for turn in range(20):
-        page.evaluate(
-            "path => { history.pushState({}, '', path); dispatchEvent(new PopStateEvent('popstate')) }", paths[turn % 3]
-        )
+        page.evaluate(GO, paths[turn % 3])
         page.wait_for_timeout(60)
-    page.evaluate("path => { history.pushState({}, '', path); dispatchEvent(new PopStateEvent('popstate')) }", paths[1])
+    page.evaluate(GO, paths[1])
     page.wait_for_selector('.ft[data-state="recovered"]')
     page.wait_for_timeout(600)
     assert "past step 11" in page.locator(".ft .head h2").inner_text()
