@@ -108,6 +108,7 @@ class ProgressReader:
         self._pattern = compile_pattern(pattern) if pattern else None
         self._progress = Progress(phase="startup")
         self._memory = _Memory()
+        self._changes: dict[str, Any] = {}
 
     @property
     def progress(self) -> Progress:
@@ -323,13 +324,13 @@ class ProgressReader:
             changes["total"] = seen.total
         if begins:
             changes |= {"first_step": step, "first_step_at": at}
-        self._progress = progress.model_copy(update=changes)
+        self._changes = changes  # ``_beside`` makes the new state, once a line: a copy costs as much as a search
         self._remember(doubtful=None, increments=increments, new_run=False, advances={})
         if memory.waiting:
             memory.waiting.clear()
 
     def _beside(self, seen: Sighting, at: datetime, *, moved: bool) -> None:
-        changes: dict[str, Any] = {}
+        changes, self._changes = self._changes, {}
         saved, loaded = seen.saved, seen.loaded
         begun, begun_path = self._memory.saving, self._memory.saving_path
         if moved:
