@@ -15,7 +15,8 @@ from airflow_ft.core.chain import Chain, End
 from airflow_ft.core.decisions import Decision
 from airflow_ft.core.recovery import Recovery
 from airflow_ft.core.story import action_words, duration_words
-from airflow_ft.views.models import Answer, Check, Texts, Todo
+from airflow_ft.views.models import Answer, Texts, Todo
+from airflow_ft.views.reckoning import faulty_runs, lost_time, recovery_checks
 from airflow_ft.views.records import StoredChain
 from airflow_ft.views.runs import DISRUPTION, Run
 
@@ -174,14 +175,14 @@ def todo(stored: StoredChain, found: Sequence[Run]) -> Todo:
 def _suspects(found: Sequence[Run]) -> tuple[tuple[str, int], int] | None:
     blamed = Counter(node for run in found if run.incident for node in run.incident.diagnosis.suspect_nodes)
     most = blamed.most_common(1)
-    return (most[0], len(_faults(found))) if most else None
+    return (most[0], len(faulty_runs(found))) if most else None
 
 
 # --- the six answers ---------------------------------------------------------------------------------------------
 
 
 def _began(found: Sequence[Run]) -> Answer:
-    faulty = _faults(found)
+    faulty = faulty_runs(found)
     if not faulty:
         return Answer(key="began", label="Began to fail", value="It has not failed", detail="no fault so far")
     first = faulty[0]
@@ -202,7 +203,7 @@ def _began(found: Sequence[Run]) -> Answer:
 
 
 def _gather(found: Sequence[Run]) -> Answer:
-    faulty = [run for run in _faults(found) if run.fault_class != DISRUPTION]
+    faulty = [run for run in faulty_runs(found) if run.fault_class != DISRUPTION]
     nodes = Counter(run.fault_node for run in faulty if run.fault_node)
     classes = Counter(run.fault_class or "" for run in faulty)
     steps = Counter(run.progress.step for run in faulty if run.progress and run.progress.step is not None)
@@ -224,7 +225,7 @@ def _restarts(stored: StoredChain, found: Sequence[Run]) -> Answer:
     chain = stored.chain
     ledger = found[-1].after.ledger if found and found[-1].after and stored.live_now else chain.ledger
     used, most = ledger.restarts, chain.max_restarts
-    mine = [run for run in _faults(found) if run.attempt.segment == chain.segment]
+    mine = [run for run in faulty_runs(found) if run.attempt.segment == chain.segment]
     free = Counter(run.incident.decision.charged for run in mine if run.incident)
     words = {"hang": "hang", "in_place": "in place", "disruption": "disruption", "pod": "pod"}
     not_charged = ", ".join(f"{free[key]} {word}" for key, word in words.items() if free[key])
@@ -265,7 +266,7 @@ def _retry(found: Sequence[Run]) -> Answer:
 
 def _recovered(stored: StoredChain, found: Sequence[Run]) -> Answer:
     label = "Really recovered?"
-    faulty = _faults(found)
+    faulty = faulty_runs(found)
     if not faulty:
         return Answer(key="recovered", label=label, value="Nothing to recover from")
     last = faulty[-1]
@@ -294,33 +295,6 @@ def _recovered(stored: StoredChain, found: Sequence[Run]) -> Answer:
     return Answer(key="recovered", label=label, value=value, tone="ok" if tone == "ok" else "bad", checks=checks)
 
 
-def recovery_checks(stored: StoredChain, found: Sequence[Run], faulty: Run) -> tuple[Check, ...]:
-    """Return the four signs of a recovery from a run's fault: loaded, step, loss, saved (mission S15)."""
-    seen = faulty.recovery
-    if seen is None:
-        return ()
-    following = found[found.index(faulty) + 1] if found.index(faulty) + 1 < len(found) else None
-    over = stored.state not in ("running", "recovering", "recovered")
-    expected, loaded = seen.expected_checkpoint, seen.loaded_checkpoint
-    right: bool | None = None if loaded is None and expected else not expected or (loaded or 0) >= expected
-    loss = (
-        None if seen.loss_before is None or seen.loss_after is None else loss_in_band(seen.loss_before, seen.loss_after)
-    )
-    saved = following.progress.checkpoint if following and following.progress else None
-    new = saved is not None and saved > (loaded or expected or 0)
-    return (
-        Check(name="loaded", ok=False if seen.state in ("from_scratch", "gap") else right),
-        Check(name="step", ok=seen.passed_step is not None or (False if over or seen.state == "failed" else None)),
-        Check(name="loss", ok=loss),
-        Check(name="saved", ok=True if new else (False if over else None)),
-    )
-
-
-def loss_in_band(before: float, after: float) -> bool:
-    """Whether a loss after a restart is no worse than before it: half as much again is noise, a gut feeling."""
-    return after <= before + max(0.5 * abs(before), 0.05)
-
-
 def _ratio(faulty: Sequence[Run]) -> str:
     before = [run for run in faulty[:-1] if run.recovery is not None]
     if not before:
@@ -339,32 +313,11 @@ def _cost(stored: StoredChain, found: Sequence[Run], now: datetime) -> Answer:
     return Answer(key="cost", label="Cost so far", value=value, detail=" · ".join(filter(None, (share, steps))))
 
 
-def lost_time(stored: StoredChain, found: Sequence[Run], now: datetime) -> tuple[float, int]:
-    """Return the seconds without new steps because of faults, and the steps that were done twice."""
-    lost, twice, until = 0.0, 0, None
-    end = now if stored.live_now else (found[-1].ended if found else None) or now
-    for run in _faults(found):
-        began = run.died_at or run.started
-        passed = run.recovery.passed_at if run.recovery else None
-        stop = passed or end
-        start = max(began, until) if until else began  # a fault within the loss of an earlier one costs once
-        lost += max(0.0, (stop - start).total_seconds())
-        until = max(stop, until) if until else stop
-        seen = run.recovery
-        if seen and seen.first_step is not None and seen.died_at_step is not None:
-            twice += max(0, seen.died_at_step - seen.first_step + 1)
-    return lost, twice
-
-
 # --- words -------------------------------------------------------------------------------------------------------
 
 
-def _faults(found: Sequence[Run]) -> list[Run]:
-    return [run for run in found if run.incident is not None]
-
-
 def _pending(found: Sequence[Run]) -> Recovery | None:
-    faulty = _faults(found)
+    faulty = faulty_runs(found)
     return faulty[-1].recovery if faulty else None
 
 

@@ -13,7 +13,6 @@ from airflow_ft.core.ledger import Ledger
 from airflow_ft.core.recovery import Recovery
 from airflow_ft.core.story import action_words, recovery_words
 from airflow_ft.diagnosis.redaction import redact
-from airflow_ft.views.answers import loss_in_band, recovery_checks
 from airflow_ft.views.chain_view import run_id
 from airflow_ft.views.models import Considered as ConsideredView
 from airflow_ft.views.models import (
@@ -25,6 +24,7 @@ from airflow_ft.views.models import (
     RecoveryRow,
     RunDetail,
 )
+from airflow_ft.views.reckoning import loss_in_band, recovery_checks
 from airflow_ft.views.records import StoredChain
 from airflow_ft.views.runs import Run, runs
 

@@ -14,6 +14,7 @@ from airflow_ft.views import answers
 from airflow_ft.views.chain_view import chain_view
 from airflow_ft.views.markdown import as_markdown
 from airflow_ft.views.models import ChainView
+from airflow_ft.views.reckoning import lost_time
 from airflow_ft.views.records import StoredChain
 from airflow_ft.views.runs import runs
 from tests.attempts.fake_cluster import Run
@@ -133,7 +134,7 @@ def test_a_recovery_that_is_not_seen_yet_says_which_step_it_waits_for() -> None:
 def test_the_cost_counts_what_stood_still_once_and_steps_done_twice() -> None:
     task = ended([Run(last=35, code=-9), Run(first=31, last=60)])
     shown = view(task, "success")
-    lost, twice = answers.lost_time(stored(task, "success"), runs(stored(task, "success")), task.now())
+    lost, twice = lost_time(stored(task, "success"), runs(stored(task, "success")), task.now())
     assert twice == 5
     assert 0 < lost < 60
     assert "5 steps done twice" in answer(shown, "cost").detail
