@@ -135,7 +135,7 @@ class ProgressReader:
         key = source if writer is None else f"{source}#{writer}"
         sighting = self._read(ranked.text)
         self._memory.lines += 1
-        if sighting.step is None and len(self._memory.waiting) < MOST_SOURCES:
+        if sighting.step is None and len(self._memory.waiting) < MOST_SOURCES and "ft-agent " not in line:
             waits = "ait" in line or "lock" in line or "stall" in line
             if waits and WAITS.search(ranked.text) is not None:
                 self._memory.waiting[key] = True
