@@ -142,7 +142,7 @@ def test_mapped_tasks_have_chains_of_their_own_and_the_run_shows_them_all(
     assert next(rows.nth(n).get_attribute("data-chain") for n in range(4)) == "distill [2]"
     assert "Open distill [2]" in page.locator(".ft .todo").inner_text()
     picture(page, "run-tab")
-    page.get_by_role("link", name="distill [1]", exact=True).click()
+    page.locator(".ft").get_by_role("link", name="distill [1]", exact=True).click()
     page.wait_for_selector(".ft .answers")
     assert "Done at step 60" in headline(page)
 
