@@ -69,6 +69,7 @@ FROM numbers CROSS JOIN task_state_store WHERE dag_run_id = 0
 
 def filled(url: str, chains: int, attempts: int) -> Any:
     """Fill Airflow's tables: one chain is written, the database copies it."""
+    from airflow.models.dagrun import DagRun
     from airflow.models.task_state_store import TaskStateStoreModel
     from airflow.models.taskinstance import TaskInstance
     from sqlalchemy import delete, insert, text
@@ -94,6 +95,8 @@ def filled(url: str, chains: int, attempts: int) -> Any:
         for n in range(1, chains + 1)
     ]
     session.execute(insert(TaskInstance.__table__), instances)
+    dag_runs = [tables.dag_run(f"dag{n % DAGS}", f"run{n}", n) for n in range(1, chains + 1)]
+    session.execute(insert(DagRun.__table__), dag_runs)
     session.commit()
     session.execute(text("ANALYZE"))
     session.commit()

@@ -48,7 +48,10 @@ class Tables:
         in_memory = url == "sqlite://"
         more: dict[str, Any] = {"poolclass": StaticPool, "connect_args": {"check_same_thread": False}}
         self.engine = create_engine(url, **(more if in_memory else {}))
-        needed = [Base.metadata.tables[name] for name in ("task_state_store", "task_instance", "xcom")]
+        needed = [
+            Base.metadata.tables[name]
+            for name in ("dag_run", "log_template", "task_state_store", "task_instance", "xcom")
+        ]
         Base.metadata.create_all(self.engine, tables=needed if in_memory else None)
         self.session = Session(self.engine)
         self.runs: dict[tuple[str, str], int] = {}
@@ -64,12 +67,16 @@ class Tables:
         xcoms: dict[str, Any] | None = None,
     ) -> None:
         """Store a chain's records under a task instance."""
+        from airflow.models.dagrun import DagRun
         from airflow.models.task_state_store import TaskStateStoreModel
         from airflow.models.taskinstance import TaskInstance
         from airflow.models.xcom import XComModel
         from sqlalchemy import insert
 
-        run = self.runs.setdefault((dag_id, run_id), len(self.runs) + 1)
+        if (dag_id, run_id) not in self.runs:
+            self.runs[dag_id, run_id] = len(self.runs) + 1
+            self.session.execute(insert(DagRun.__table__).values(**self.dag_run(dag_id, run_id, len(self.runs))))
+        run = self.runs[dag_id, run_id]
         who = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": map_index}
         now = datetime.now(timezone.utc) - timedelta(seconds=1000 - run)
         rows = []
@@ -92,8 +99,29 @@ class Tables:
         from airflow.models.taskinstance import TaskInstance
 
         given = {**who, "id": uuid4(), "state": state, "pool": "default_pool", "try_number": 1, "max_tries": 1000}
-        for column in TaskInstance.__table__.columns:
-            optional = column.nullable or column.default is not None or column.server_default is not None
-            if column.name not in given and not optional:
-                given[column.name] = "" if column.type.python_type is str else 0
-        return given
+        return _completed(TaskInstance.__table__, given)
+
+    @staticmethod
+    def dag_run(dag_id: str, run_id: str, number: int) -> dict[str, Any]:
+        """A row for a DAG run."""
+        from airflow.models.dagrun import DagRun
+
+        now = datetime.now(timezone.utc)
+        given = {
+            "id": number,
+            "dag_id": dag_id,
+            "run_id": run_id,
+            "run_type": "manual",
+            "run_after": now,
+            "state": "running",
+        }
+        return _completed(DagRun.__table__, given)
+
+
+def _completed(table: Any, given: dict[str, Any]) -> dict[str, Any]:
+    """What the columns that must have a value want beside it."""
+    for column in table.columns:
+        optional = column.nullable or column.default is not None or column.server_default is not None
+        if column.name not in given and not optional:
+            given[column.name] = "" if column.type.python_type is str else 0
+    return given
