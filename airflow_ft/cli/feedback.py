@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from airflow_ft.views.listing import feedback_since
+from airflow_ft.views.listing import all_feedback
 from airflow_ft.views.records import database
 
 MOST = 10_000
@@ -19,7 +19,7 @@ FIELDS = ("dag_id", "run_id", "task_id", "map_index", "run", "diagnosed", "right
 def show_feedback(args: Namespace) -> None:
     """Print it: a table, or with ``--json`` a line of JSON for each diagnosis that was judged."""
     with database() as session:
-        judged = [_record(*row) for row in feedback_since(session, None, None, MOST)]
+        judged = [_record(*row) for row in all_feedback(session, MOST)]
     if args.json:
         for record in judged:
             print(json.dumps(record))

@@ -15,7 +15,7 @@ from typing import Any
 
 from airflow_ft.core.chain import Attempt, Incident
 from airflow_ft.core.recovery import Recovery
-from airflow_ft.views.listing import PastAttempt, attempts_since, feedback_since
+from airflow_ft.views.listing import PastAttempt, attempts_since, feedback_of
 from airflow_ft.views.models import Figures, NodeFault, NodeRow, TaskKey
 from airflow_ft.views.runs import DISRUPTION
 
@@ -43,7 +43,8 @@ def figures(session: Any, dag_ids: Collection[str], now: datetime, days: int) ->
     since = now - timedelta(days=days)
     found = attempts_since(session, dag_ids, since, MOST_ATTEMPTS + 1)
     complete, found = len(found) <= MOST_ATTEMPTS, found[:MOST_ATTEMPTS]
-    said = feedback_since(session, dag_ids, since, MOST_FEEDBACK)
+    tasks = {_task(one) for one in found}
+    said = feedback_of(session, tasks, MOST_FEEDBACK)
     sums = _Sums()
     for chain in _by_chain(found):
         _add(sums, chain, now)
@@ -52,7 +53,7 @@ def figures(session: Any, dag_ids: Collection[str], now: datetime, days: int) ->
         now=now.timestamp(),
         days=days,
         dags=len({one.dag_id for one in found}),
-        chains=len({_task(one) for one in found}),
+        chains=len(tasks),
         attempts=len(found),
         complete=complete,
         restarts=sums.restarts,

@@ -181,22 +181,29 @@ def attempts_since(session: Any, dag_ids: Collection[str], since: datetime, limi
 # --- what people said of diagnoses -------------------------------------------------------------------------------
 
 
-def feedback_since(session: Any, dag_ids: Collection[str] | None, since: datetime | None, limit: int) -> list[Any]:
-    """Return what people said, the newest first, as (dag_id, run_id, task_id, map_index, run, value)."""
-    from airflow.models.task_state_store import TaskStateStoreModel as Stored
-    from sqlalchemy import select
+Judged = tuple[str, str, str, int, str, Any]  # dag_id, run_id, task_id, map_index, run, what was said
 
-    query = (
-        select(Stored.dag_id, Stored.run_id, Stored.task_id, Stored.map_index, Stored.key, Stored.value)
-        .where(Stored.key.like(f"{FEEDBACK_KEY}%"))
-        .order_by(Stored.id.desc())
-        .limit(limit)
-    )
-    if dag_ids is not None:
-        query = query.where(Stored.dag_id.concat("").in_(dag_ids))
-    if since is not None:
-        query = query.where(Stored.updated_at >= since)
-    return [(*task, key.removeprefix(FEEDBACK_KEY), read_value(value)) for *task, key, value in session.execute(query)]
+
+def all_feedback(session: Any, limit: int) -> list[Judged]:
+    """Return what people said of diagnoses, the newest first. Reads the whole table: for the command line."""
+    return _feedback(session, None, limit)
+
+
+def feedback_of(session: Any, tasks: Collection[tuple[str, str, str, int]], limit: int) -> list[Judged]:
+    """Return what people said of the diagnoses of these tasks."""
+    return _feedback(session, tasks, limit) if tasks else []
+
+
+def _feedback(session: Any, tasks: Collection[tuple[str, str, str, int]] | None, limit: int) -> list[Judged]:
+    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    from sqlalchemy import select, tuple_
+
+    task = Stored.dag_id, Stored.run_id, Stored.task_id, Stored.map_index
+    query = select(*task, Stored.key, Stored.value).where(Stored.key.like(f"{FEEDBACK_KEY}%"))
+    # Not both: with an order by id SQLite walks all rows instead of looking these tasks up.
+    query = query.order_by(Stored.id.desc()) if tasks is None else query.where(tuple_(*task).in_(sorted(tasks)))
+    rows = session.execute(query.limit(limit))
+    return [(*task, key.removeprefix(FEEDBACK_KEY), read_value(value)) for *task, key, value in rows]
 
 
 def write_feedback(
