@@ -196,14 +196,20 @@ def feedback_of(session: Any, tasks: Collection[tuple[str, str, str, int]], limi
 
 def _feedback(session: Any, tasks: Collection[tuple[str, str, str, int]] | None, limit: int) -> list[Judged]:
     from airflow.models.task_state_store import TaskStateStoreModel as Stored
-    from sqlalchemy import select, tuple_
+    from sqlalchemy import select
 
     task = Stored.dag_id, Stored.run_id, Stored.task_id, Stored.map_index
     query = select(*task, Stored.key, Stored.value).where(Stored.key.like(f"{FEEDBACK_KEY}%"))
-    # Not both: with an order by id SQLite walks all rows instead of looking these tasks up.
-    query = query.order_by(Stored.id.desc()) if tasks is None else query.where(tuple_(*task).in_(sorted(tasks)))
-    rows = session.execute(query.limit(limit))
-    return [(*task, key.removeprefix(FEEDBACK_KEY), read_value(value)) for *task, key, value in rows]
+    if tasks is None:
+        query = query.order_by(Stored.id.desc())
+    else:  # by columns of an index, not as tuples: SQLite finds no index for those; nor with an order by id
+        dags, of_dags = {one[0] for one in tasks}, {one[1] for one in tasks}
+        query = query.where(Stored.dag_id.in_(dags), Stored.run_id.in_(of_dags))
+    rows = [
+        (*who, key.removeprefix(FEEDBACK_KEY), read_value(value))
+        for *who, key, value in session.execute(query.limit(limit))
+    ]
+    return [row for row in rows if tasks is None or row[:4] in tasks]
 
 
 def write_feedback(
