@@ -68,6 +68,8 @@ class Check:
 
     def __init__(self, peers: list[Peer], rank: int, facts: dict[str, Any], deadline: float) -> None:
         self._peers, self._rank, self._deadline = peers, rank, deadline
+        now = time.monotonic()
+        self._connect_until = now + 0.6 * (deadline - now)  # the rest is for telling the others
         self._known: dict[str, Any] = {}
         self._facts = facts
         self._ring: dict[int, list[int]] = {}
@@ -175,7 +177,7 @@ class Check:
     def _connected(self, peer: Peer) -> socket.socket:
         """A connection; peers come a few seconds apart. Raises OSError after the deadline."""
         while True:
-            left = self._deadline - time.monotonic()
+            left = self._connect_until - time.monotonic()
             try:
                 link = socket.create_connection((peer.host, peer.port), max(0.05, min(left, 1.0)))
                 link.settimeout(PAIR_SECONDS)

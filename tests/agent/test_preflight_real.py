@@ -1,0 +1,149 @@
+"""Preflight of several real processes: a cut network, and NVML (a double of its library, real pynvml)."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from airflow_ft.agent.preflight_result import Result, read
+from airflow_ft.backends.agent_archive import build_agent_archive
+
+pytestmark = [pytest.mark.row("S3"), pytest.mark.row("M8"), pytest.mark.timeout(200)]
+ROOT = os.geteuid() == 0
+TOGETHER = {
+    "set": "standard",
+    "skip": ["cpu-speed", "xid", "memory-free", "disk-size root", "disk-size shm", "disk-free root"],
+}
+
+
+def start(
+    folder: Path, rank: int, peers: list[list[object]], before: list[str], **more: object
+) -> subprocess.Popen[str]:
+    archive = build_agent_archive(folder)
+    own = folder / str(peers[rank][0])
+    own.mkdir()
+    config = {**TOGETHER, "node": peers[rank][0], "peers": peers, "rank": rank, "seconds": 60, **more}
+    command = [*before, sys.executable, str(archive), "preflight", "--dir", str(own), "--config", json.dumps(config)]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+
+
+def results(folder: Path, node: object) -> dict[str, Result]:
+    record = json.loads((folder / str(node) / "preflight.json").read_text())
+    return {one.item: one for one in map(read, record["items"]) if one}
+
+
+def failing(folder: Path, peers: list[list[object]]) -> set[tuple[object, str]]:
+    found = {(peer[0], item): one for peer in peers for item, one in results(folder, peer[0]).items()}
+    return {key for key, one in found.items() if one.status == "failed"}
+
+
+# --- a pair that can't talk --------------------------------------------------------------------------------------
+
+
+def ip(*words: str) -> None:
+    subprocess.run(["ip", *words], check=True, capture_output=True)
+
+
+@pytest.fixture
+def namespaces() -> Iterator[list[str]]:
+    """Three network namespaces on one bridge, 10.213.0.1 to .3."""
+    if not ROOT or not shutil.which("ip"):
+        pytest.skip("network namespaces take root and iproute2")
+    mark = uuid.uuid4().hex[:5]
+    bridge, names = f"br{mark}", [f"ft{mark}{number}" for number in (1, 2, 3)]
+    try:
+        ip("link", "add", bridge, "type", "bridge")
+        ip("link", "set", bridge, "up")
+        for number, name in enumerate(names, 1):
+            ip("netns", "add", name)
+            ip("link", "add", f"v{mark}{number}", "type", "veth", "peer", "name", "eth0", "netns", name)
+            ip("link", "set", f"v{mark}{number}", "master", bridge, "up")
+            ip("-n", name, "addr", "add", f"10.213.0.{number}/24", "dev", "eth0")
+            ip("-n", name, "link", "set", "eth0", "up")
+            ip("-n", name, "link", "set", "lo", "up")
+    except subprocess.CalledProcessError as error:
+        pytest.skip(f"no network namespaces here: {error.stderr!r}")
+    try:
+        yield names
+    finally:
+        for name in names:
+            subprocess.run(["ip", "netns", "del", name], check=False)
+        subprocess.run(["ip", "link", "del", bridge], check=False)
+
+
+def test_a_pair_whose_traffic_is_cut_is_named_and_no_node_alone(namespaces: list[str], tmp_path: Path) -> None:
+    ip("-n", namespaces[0], "route", "add", "blackhole", "10.213.0.2/32")
+    ip("-n", namespaces[1], "route", "add", "blackhole", "10.213.0.1/32")
+    peers: list[list[object]] = [[f"n{number}", f"10.213.0.{number}", 21021] for number in (1, 2, 3)]
+    runs = [
+        start(tmp_path, rank, peers, ["ip", "netns", "exec", name], seconds=15) for rank, name in enumerate(namespaces)
+    ]
+    codes = [run.wait(100) for run in runs]
+    assert codes == [78, 78, 0]
+    assert failing(tmp_path, peers) == {("n1", "comm"), ("n2", "comm")}
+    assert results(tmp_path, "n1")["comm"].peer == "n2"
+    assert results(tmp_path, "n2")["comm"].peer == "n1"
+    assert "not one of them" in results(tmp_path, "n1")["comm"].advice
+
+
+def test_with_nothing_cut_all_is_well(namespaces: list[str], tmp_path: Path) -> None:
+    peers: list[list[object]] = [[f"n{number}", f"10.213.0.{number}", 21022] for number in (1, 2, 3)]
+    turns = str(tmp_path / "turns")
+    runs = [
+        start(tmp_path, rank, peers, ["ip", "netns", "exec", name], turns=turns) for rank, name in enumerate(namespaces)
+    ]
+    assert [run.wait(100) for run in runs] == [0, 0, 0], failing(tmp_path, peers)
+
+
+# --- GPUs --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or importlib.util.find_spec("pynvml") is None:
+        pytest.skip("the double of NVML takes a C compiler and pynvml")
+    folder = tmp_path_factory.mktemp("nvml")
+    source = Path(__file__).with_name("nvml_health_double.c")
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", folder / "libnvidia-ml.so.1", source], check=True)
+    return folder
+
+
+def looked(library: Path, folder: Path, gpus: str, needs: dict[str, float] | None = None) -> dict[str, Result]:
+    devices = folder / "gpus"
+    devices.write_text(gpus)
+    config = {"set": "standard", "node": "n1", "needs": {"disk-size root": 0, **(needs or {})}}
+    archive = build_agent_archive(folder)
+    env = {**os.environ, "LD_LIBRARY_PATH": str(library), "NVML_DOUBLE": str(devices)}
+    subprocess.run(
+        [sys.executable, str(archive), "preflight", "--dir", folder, "--config", json.dumps(config)],
+        env=env, check=False, capture_output=True,
+    )  # fmt: skip
+    record = json.loads((folder / "preflight.json").read_text())
+    return {one.item: one for one in map(read, record["items"]) if one}
+
+
+def test_healthy_gpus_are_counted(library: Path, tmp_path: Path) -> None:
+    items = looked(library, tmp_path, "0 0\n0 4\n")  # 4: a power cap, which is normal
+    assert items["gpu-check"].status == "ok" and items["gpu-check"].value == "2 GPUs, driver double-1.0"
+    assert items["gpu-health"].status == "ok"
+
+
+def test_uncorrected_ecc_errors_and_a_hot_gpu_are_found_with_their_number(library: Path, tmp_path: Path) -> None:
+    items = looked(library, tmp_path, "0 0\n3 0\n0 64\n")
+    assert items["gpu-health"].status == "failed"
+    assert items["gpu-health"].value == "GPU 1: 3 uncorrected ECC errors; GPU 2: throttled: hardware thermal"
+
+
+def test_a_gpu_less_than_expected_fails(library: Path, tmp_path: Path) -> None:
+    items = looked(library, tmp_path, "0 0\n", {"gpus": 2})
+    assert items["gpu-check"].status == "failed" and items["gpu-check"].need == ">= 2"
