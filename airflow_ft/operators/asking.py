@@ -4,7 +4,9 @@ Subject and options are the same for every question of a chain: Airflow keeps on
 one shows the first one's words (airflow-notes §11.6). What it is about stands in the chain. The task is parked without
 a worker or a trigger; at the deadline the scheduler writes the default as the answer.
 
-An answer that Airflow loses on its way (§11.1) is looked up before the person is asked again.
+An answer within seconds of the question can be lost by Airflow (§11.1: the resume is misjudged as a dead task). A
+worker can't read it, so the person is asked once more: nothing is done, and nothing charged, without an answer that
+arrived.
 """
 
 from __future__ import annotations
@@ -42,15 +44,12 @@ class AsksPeople:
     log: Any
 
     def _ask(self, context: Any, store: ChainStore) -> None:
-        """Ask, and park the task. An answer that was lost on its way is taken up instead."""
+        """Ask, and park the task."""
         chain = store.load()
         if chain is None or not is_open(chain.decision):
             return
         attempt = store.load_attempt(chain.attempts - 1)
         asked_at = attempt.ended_at if attempt is not None and attempt.ended_at is not None else _now()
-        answer = lost_answer(context["ti"], asked_at)
-        if answer is not None:
-            self._take_answer(context, store, chain, answer)
         ask_person(context["ti"], chain, self.policy, asked_at, self.log)
 
     def person_answered(self, context: Any, event: Any = None) -> Any:
@@ -104,21 +103,6 @@ def ask_person(ti: Any, chain: Chain, policy: FaultTolerancePolicy, asked_at: da
     )
     reach("ask.before_park")
     raise TaskAwaitingInput(method_name=METHOD, timeout=left)
-
-
-def lost_answer(ti: Any, asked_at: datetime) -> dict[str, Any] | None:
-    """Return an answer that was given to the open question and never arrived; ``None`` if there is none."""
-    from airflow.sdk.execution_time.hitl import get_hitl_detail_content_detail
-
-    try:
-        detail = get_hitl_detail_content_detail(ti_id=ti.id)
-    except Exception:  # noqa: BLE001 - the border to Airflow: there is no question yet, or it can't say: ask (again)
-        return None
-    at = getattr(detail, "responded_at", None)
-    if at is None or at < asked_at:
-        return None
-    user = getattr(detail, "responded_by_user", None)
-    return {"chosen_options": detail.chosen_options, "responded_by_user": user, "timedout": user is None}
 
 
 def record_answer(

@@ -14,7 +14,7 @@ from typing import Any
 from airflow.sdk import DAG
 
 from airflow_ft.backends.local.job import LocalJob
-from airflow_ft.core.policy import BackoffSettings, ExclusionSettings, FaultTolerancePolicy, HangSettings
+from airflow_ft.core.policy import AskSettings, BackoffSettings, ExclusionSettings, FaultTolerancePolicy, HangSettings
 from airflow_ft.operators.training import FaultTolerantTrainingOperator
 
 SCRIPT = Path(__file__).parent / "training" / "tiny.py"
@@ -87,6 +87,8 @@ training(
     "with_a_token",
     job=job("--say '--token {{ var.value.hf_token }}' " + ARGUMENTS, env={"HF_TOKEN": "{{ var.value.hf_token }}"}),
 )
+ASKS = POLICY.model_copy(update={"on_fault": "ask"})
+training("asks_briefly", policy=ASKS.model_copy(update={"ask": AskSettings(timeout_seconds=30, default="resubmit")}))
 training("no_script", job=LocalJob(command="python missing.py"))
 training("no_program", job=LocalJob(command=["no-such-program"]))
 training("no_workdir", job=job(workdir="/no/such/folder"))
