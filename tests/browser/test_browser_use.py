@@ -154,11 +154,12 @@ def test_a_page_that_nobody_sees_asks_less_and_an_ended_chain_asks_no_more(story
         return len(asked) - before
 
     page = watched(story("crash"))
-    assert during(page, 45) >= 2
+    assert during(page, 30) >= 2
     page.evaluate("Object.defineProperty(document, 'hidden', {value: true, configurable: true})")
     during(page, 8)
     assert during(page, 20) <= 1
-    assert during(watched(story("oom")), 60) == 0
+    page.close()
+    assert during(watched(story("oom")), 30) == 0
 
 
 @pytest.mark.story("UIO-01")

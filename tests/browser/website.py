@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -53,9 +54,11 @@ class Website:
     def shut_down(self) -> None:
         """End everything, training too."""
         self.stack.stop()
-        for job in inventory.list_jobs(str(self.root)):
-            if not job.closed:
-                airflow_ft_command(["cancel", "--root", str(self.root), job.name])
+        # In a thread of its own: the browser's event loop runs in this one.
+        with ThreadPoolExecutor(1) as elsewhere:
+            for job in inventory.list_jobs(str(self.root)):
+                if not job.closed:
+                    elsewhere.submit(airflow_ft_command, ["cancel", "--root", str(self.root), job.name]).result()
 
     @property
     def client(self) -> AirflowClient:
