@@ -218,6 +218,9 @@ def _gather(found: Sequence[Run]) -> Answer:
             key="gather", label="Faults gather", value=where[0], detail=" · ".join(where[1:]) or detail, tone="warn"
         )
     value = "No fault" if not faulty else "One fault only" if len(faulty) == 1 else "No two on one node or of one class"
+    most = [(count, name) for counts in (nodes, classes) for name, count in counts.most_common(1) if count > 1]
+    if most:
+        value = f"Nowhere in particular; most on {max(most)[1]}: {max(most)[0]} of {len(faulty)}"
     return Answer(key="gather", label="Faults gather", value=value, detail=detail if faulty else "")
 
 
