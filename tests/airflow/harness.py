@@ -360,8 +360,8 @@ def marked_processes(root: Path) -> Iterator[tuple[psutil.Process, str]]:
     for process in psutil.process_iter():
         with suppress(psutil.Error):
             environment = process.environ()
-            mine = environment.get("FT_AGENT_DIR", str(root)).startswith(str(root))
-            if mine and "FT_JOB" in environment and process.status() != psutil.STATUS_ZOMBIE:
+            where = environment.get("FT_AGENT_DIR") or " ".join(process.cmdline())  # an agent has it in its arguments
+            if str(root) in where and "FT_JOB" in environment and process.status() != psutil.STATUS_ZOMBIE:
                 yield process, environment["FT_JOB"].partition(":")[0]
 
 

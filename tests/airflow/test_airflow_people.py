@@ -72,13 +72,14 @@ def test_a_task_that_is_ended_before_its_trigger_runs_takes_its_training_along(a
 
 @pytest.mark.story("LIF-09")
 def test_a_task_that_is_ended_while_nobody_is_there_is_found_by_reap(airflow: Harness) -> None:
-    """Triggerer and api-server die with it: ``airflow ft reap`` shows the job, and stops it with --yes."""
+    """All that would hear of it die with it: ``airflow ft reap`` shows the job, and stops it with --yes."""
     run = airflow.start("one_node", LONG, name="unwatched")
     beside = airflow.start("one_node", "--endless", name="beside")
     airflow.wait_watched(run)
     airflow.wait_watched(beside)
-    with airflow.unguarded("triggerer", "api-server"):
+    with airflow.unguarded("triggerer", "api-server", "scheduler"):
         airflow.stack.kill("triggerer")
+        airflow.stack.kill("scheduler")
         stop(airflow, run, "failed")
         airflow.wait_state(run, "failed")  # it answers before the database has it
         airflow.stack.kill("api-server")
