@@ -89,13 +89,18 @@ def fail(step):
 
 
 def together(step):
-    """Like a collective: nobody goes on before all have come so far."""
+    """Like a collective: nobody goes on before all have come so far. Returns whether rank 0 says that it is enough."""
+    enough = os.path.exists(path(".enough"))
     if NODES == 1:
-        return
+        return enough
     run = os.path.join(FOLDER, f"{os.environ['FT_JOB']}.{GENERATION}")
-    open(f"{run}.{RANK}.{step}", "w").close()
+    with open(f"{run}.{RANK}.{step}.new", "w") as mine:
+        mine.write("enough" if enough else "")
+    os.replace(f"{run}.{RANK}.{step}.new", f"{run}.{RANK}.{step}")
     while not all(os.path.exists(f"{run}.{rank}.{step}") for rank in range(NODES)):
         time.sleep(0.02)
+    with open(f"{run}.0.{step}") as first:
+        return first.read() == "enough"
 
 
 signal.signal(signal.SIGTERM, term)
@@ -113,7 +118,8 @@ try:
     print(f"resumed from checkpoint step {step} ({checkpoint})", flush=True)
 except (OSError, ValueError):
     print("no checkpoint, starting from scratch", flush=True)
-while step < args.steps or (ENDLESS and not os.path.exists(path(".enough"))):
+enough = False
+while step < args.steps or (ENDLESS and not enough):
     time.sleep(args.interval)
     step += 1
     if args.hang_at == step and RANK == 0 and fails():
@@ -128,6 +134,6 @@ while step < args.steps or (ENDLESS and not os.path.exists(path(".enough"))):
             saved.write(str(step))
         os.replace(checkpoint + ".new", checkpoint)
         print(f"saved checkpoint step {step} ({checkpoint})", flush=True)
-    together(step)
+    enough = together(step)
 together("end")
 end(0, step)
