@@ -31,8 +31,8 @@ WORKER = (
 FENCE = ("start.before_fence", "start.after_fence")
 # In the task's process, once a watch has news of an attempt that goes on.
 NEWS = ("interim.before_attempt", "interim.between")
-# In the task's process, once a person's answer (or its default) has come.
-ANSWER = ("answer.begin", "answer.between", "answer.after")
+# In the task's process, when a person is asked, and once the answer (or its default) has come.
+ASK = ("ask.before_detail", "ask.before_park", "answer.begin", "answer.between", "answer.after")
 # In the triggerer, for an attempt that is restarted in place and ends well.
 TRIGGER = (
     "trigger.begin",

@@ -24,11 +24,11 @@ def test_without_an_answer_the_default_holds(airflow: Harness) -> None:
 
 
 @pytest.mark.story("SUB-02")
-def test_a_task_that_is_killed_while_it_takes_an_answer_acts_on_it_once(airflow: Harness) -> None:
+def test_a_task_that_is_killed_while_it_asks_or_takes_an_answer_acts_once(airflow: Harness) -> None:
     """kill -9 at every point: the answer is taken from the chain, or the question is asked once more."""
     runs = {
-        point: airflow.start("asks_briefly", BUG, name=f"answer-{point}", arm={point: "kill"})
-        for point in crash_points.ANSWER
+        point: airflow.start("asks_briefly", BUG, name=f"asks-{point}", arm={point: "kill"})
+        for point in crash_points.ASK
     }
     airflow.wait_ended(list(runs.values()))
     for point, run in runs.items():

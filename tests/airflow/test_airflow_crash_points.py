@@ -19,7 +19,7 @@ UNNOTICED = ("execute.begin", "start.before_chain", *crash_points.WORKER[crash_p
 def test_every_point_in_the_source_is_armed_by_a_test() -> None:
     """A new point needs a test."""
     armed = {*crash_points.WORKER, *crash_points.FENCE, *crash_points.TRIGGER, *crash_points.STOP, *crash_points.KILL}
-    armed |= {*crash_points.NEWS, *crash_points.ANSWER}  # in test_airflow_news and test_airflow_asking
+    armed |= {*crash_points.NEWS, *crash_points.ASK}  # in test_airflow_news and test_airflow_asking
     assert crash_points.named_in_source() == armed
     assert len(armed) >= 20
 
