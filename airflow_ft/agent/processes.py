@@ -11,10 +11,12 @@ from __future__ import annotations
 import os
 import signal
 import time
+from contextlib import suppress
 from typing import Iterable, NamedTuple
 
 # Still there this long after SIGKILL: uninterruptible sleep (a dead GPU, a dead NFS server). Kills take < 0.1 s.
 KILL_SECONDS = 10.0
+_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Stat(NamedTuple):
@@ -174,3 +176,11 @@ def oom_kills() -> int | None:
         except (OSError, ValueError, KeyError):
             continue
     return None
+
+
+def become_subreaper() -> None:
+    """Orphans of the tree come to us, also when we aren't PID 1 (srun, local)."""
+    with suppress(ImportError, OSError, AttributeError):  # a Python without libffi: we reap what is ours by birth
+        import ctypes
+
+        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

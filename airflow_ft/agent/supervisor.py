@@ -39,7 +39,6 @@ CANT_START = (126, 127)
 _STOP = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 # Slurm's --signal and its users (submitit, Lightning) talk to the training with these; their default would end us.
 _PASS_ON = (signal.SIGUSR1, signal.SIGUSR2, signal.SIGQUIT)
-_PR_SET_CHILD_SUBREAPER = 36
 
 
 class Options(NamedTuple):
@@ -138,7 +137,7 @@ class Supervisor:
         self._vitals = VitalsHelper(options.directory, self.lock, options.vitals_seconds)
         self._refuse_if_cancelled()
         signal.pthread_sigmask(signal.SIG_BLOCK, self._signals)
-        _become_subreaper()
+        processes.become_subreaper()
         self._out = messages.Messages(options.nonce)
         fields = state.fresh(options.attempt, options.incarnation, generation, old)
         self._state = state.StateFile(options.directory, fields)
@@ -395,11 +394,3 @@ class Supervisor:
 
 def _exit_value(status: int) -> int:
     return -os.WTERMSIG(status) if os.WIFSIGNALED(status) else os.WEXITSTATUS(status)
-
-
-def _become_subreaper() -> None:
-    """Orphans of the tree come to us, also when we aren't PID 1 (srun, local)."""
-    with suppress(ImportError, OSError, AttributeError):  # a Python without libffi: we reap what is ours by birth
-        import ctypes
-
-        ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)

@@ -1,16 +1,16 @@
 """One training through one world under one policy: a discrete-event model with the real ``decide``.
 
-Theory ------ Training needs all its nodes at once; it advances until the next deadly fault on one of them (or one of
-nobody's). A crash is seen after ``crash_seconds``. A hang is seen when the policy's detector sees it; else the
-framework's watchdog ends it after its limit, or it stands until a person looks. What is newer than the last checkpoint
-is lost. Then the policy decides, from what the (imperfect) diagnosis says, and the decision is carried out:
+Training needs all its nodes at once; it advances until the next deadly fault on one of them (or one of nobody's). A
+crash is seen after ``crash_seconds``. A hang is seen when the policy's detector sees it; else the framework's watchdog
+ends it after its limit, or it stands until a person looks. What is newer than the last checkpoint is lost. Then the
+policy decides, from what the (imperfect) diagnosis says, and the decision is carried out:
 
 - a restart in place runs on the same nodes, also on a bad one: then it dies again before a first step;
 - a resubmission takes any nodes of the pool that are in service and not excluded, drawn by chance: also the bad one, as
   long as neither the platform nor the policy knows of it. Are there too few, it waits; after the policy's limit its
   exclusions are softened, the least sure first;
 - a stop pages a person, who finds what is really broken, leaves it out until it is mended, and starts anew: a new
-segment.
+  segment.
 
 The ETTR (effective training time ratio) is the work that was kept, as a share of the time that passed.
 """
