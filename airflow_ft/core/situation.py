@@ -230,12 +230,16 @@ def _elsewhere(case: Case) -> bool:
     return not any(set(fault.nodes) & set(case.suspects) for fault in case.same_place)
 
 
-# The conditions that ``ladder.CONDITIONS`` names.
+def _after_bisect(case: Case) -> bool:
+    return bool(case.streak) and case.streak[-1].action == Action.BISECT.value
+
+
+# The conditions that ``ladder.CONDITIONS`` names. After a bisect the job is over, with or without agents.
 HOLDS: dict[str, Callable[[Case], bool]] = {
     "elsewhere": _elsewhere,
-    "no_agents": lambda case: not case.can(Action.RESTART_IN_PLACE),
+    "no_agents": lambda case: not case.can(Action.RESTART_IN_PLACE) and not _after_bisect(case),
     "seen_twice": lambda case: bool(case.seen_twice),
     "retry_useful": lambda case: case.diagnosis.retry is Retry.USEFUL,
-    "after_bisect": lambda case: bool(case.streak) and case.streak[-1].action == Action.BISECT.value,
+    "after_bisect": _after_bisect,
     "no_bisect": lambda case: not case.can_bisect,
 }

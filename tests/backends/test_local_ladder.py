@@ -1,8 +1,8 @@
 """Every rung of the default ladder, reached by a real process on the local backend that fails in that way.
 
 Each story is a chain as the operator makes it (start, watch, record), with small processes that print what real faults
-print and end as they do. What a node bisect does is another matter: here it is only declared possible, so that its
-rungs are reached; the attempt after it fails again.
+print and end as they do. What a bisect does is another matter: here it is declared possible, and its search is
+replaced by what it finds, so that the rungs after it are reached; the attempt after it fails again.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from airflow_ft.attempts import bisected
+from airflow_ft.attempts.bisected import Bisector
 from airflow_ft.attempts.conclude import Concluder
 from airflow_ft.attempts.faults import TrainingFault
 from airflow_ft.attempts.ports import Conclusion, TryInfo, WatchOrder
@@ -22,7 +24,9 @@ from airflow_ft.attempts.record import write_conclusion
 from airflow_ft.attempts.start import Starter
 from airflow_ft.attempts.store import ChainStore
 from airflow_ft.attempts.watch import Watch
-from airflow_ft.core.decisions import Action
+from airflow_ft.core.bisect import BisectResult
+from airflow_ft.core.chain import Attempt
+from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.ladder import DEFAULT_LADDER
 from airflow_ft.core.policy import BackoffSettings, FaultTolerancePolicy, HangSettings
 from airflow_ft.core.policy_record import read_policy, write_policy
@@ -104,6 +108,7 @@ class Story:
     reaches: tuple[str, ...]
     nodes: int = 1
     bisects: bool = False
+    finds: bool = False  # whether a bisect finds a node
     policy: dict[str, Any] = field(default_factory=dict)
 
 
@@ -114,9 +119,10 @@ STORIES = {
         (ECC, ECC, ECC_OF_NOBODY), (f"{HW} 1: RESUBMIT_EXCLUDING", f"{HW} 5: RESUBMIT_EXCLUDING", f"{HW} 6: RESUBMIT")
     ),
     "a bisect finds a node, and it breaks again": Story(
-        (ECC, ECC_OF_NOBODY, ECC, ECC_OF_NOBODY),
+        (ECC, ECC_OF_NOBODY, ECC_OF_NOBODY),
         (f"{HW} 1: RESUBMIT_EXCLUDING", f"{HW} 2: BISECT", f"{HW} 3: RESUBMIT_EXCLUDING", f"{HW} 7: FAIL"),
         bisects=True,
+        finds=True,
     ),
     "a bisect of nodes finds nothing": Story(
         (ECC_OF_NOBODY, ECC_OF_NOBODY), (f"{HW} 2: BISECT", f"{HW} 4: RESUBMIT"), bisects=True
@@ -137,7 +143,7 @@ STORIES = {
         bisects=True,
     ),
     "the network fails, and a bisect finds a node": Story(
-        (FABRIC_OF_NOBODY, FABRIC_OF_NOBODY, FABRIC_OF_NOBODY, FABRIC), (f"{NET} 5: RESUBMIT_EXCLUDING",), bisects=True
+        (FABRIC_OF_NOBODY,) * 4, (f"{NET} 5: RESUBMIT_EXCLUDING",), bisects=True, finds=True
     ),
     "a collective times out, and no agent holds the node": Story(
         (WATCHDOG, WATCHDOG), (f"{COMM} 2: RESUBMIT",), policy={"hold_seconds": 0}
@@ -158,7 +164,12 @@ STORIES = {
         policy=ONCE_IN_PLACE,
     ),
     "a rank stops, and a bisect finds its node": Story(
-        (HANG, HANG, WATCHDOG, HANG), (f"{COMM} 5: RESUBMIT_EXCLUDING",), nodes=2, bisects=True, policy=ONCE_IN_PLACE
+        (HANG, HANG, WATCHDOG, HANG),
+        (f"{COMM} 5: RESUBMIT_EXCLUDING",),
+        nodes=2,
+        bisects=True,
+        finds=True,
+        policy=ONCE_IN_PLACE,
     ),
     "host memory": Story((HOST_MEMORY, HOST_MEMORY), ("OOM_HOST 1: RESUBMIT", "OOM_HOST 2: FAIL")),
     "GPU memory": Story((GPU_MEMORY,), ("OOM_GPU 3: FAIL",)),
@@ -181,8 +192,11 @@ class Values(dict[str, Any]):
         self[key] = json.loads(json.dumps(value))
 
 
-async def lived(local: LocalSystem, story: Story) -> list[str]:
-    """Let a chain live until every act was played. Returns the rungs that were taken, in order."""
+async def lived(local: LocalSystem, story: Story, between: list[Decision]) -> list[str]:
+    """Let a chain live until every act was played. Returns the rungs that were taken, in order.
+
+    ``between`` is where the decisions that follow a bisect are found.
+    """
     (local.scratch / "story.json").write_text(json.dumps(story.acts))
     (local.scratch / "train.py").write_text(SCRIPT)
     (local.scratch / "site.yaml").write_text(SITE)
@@ -200,6 +214,8 @@ async def lived(local: LocalSystem, story: Story) -> list[str]:
             chain, started = await starter.start()
         except TrainingFault:
             break
+        while between:
+            taken += rungs_of(between.pop())
         assert started is not None and started.attempt.ref is not None
         order = WatchOrder(
             info=info, ref=started.attempt.ref, policy=write_policy(policy), ledger=chain.ledger, faults=chain.faults,
@@ -208,15 +224,23 @@ async def lived(local: LocalSystem, story: Story) -> list[str]:
         conclusion = await watched(local, order, desk)
         for incident in conclusion.incidents:
             played += 1
-            rungs = {f"{name} {n}: {rung.action.value}" for name, ladder in LADDERS for n, rung in enumerate(ladder, 1)}
-            taken += [one.rule for one in incident.decision.considered if one.applied and one.rule in rungs]
+            taken += rungs_of(incident.decision)
         write_conclusion(store, chain, started.attempt, conclusion)
         if played >= len(story.acts):
             break
     return taken
 
 
-LADDERS = [(fault_class.value, ladder) for fault_class, ladder in DEFAULT_LADDER.items()]
+RUNGS = {
+    f"{fault_class.value} {number}: {rung.action.value}"
+    for fault_class, ladder in DEFAULT_LADDER.items()
+    for number, rung in enumerate(ladder, 1)
+}
+
+
+def rungs_of(decision: Decision) -> list[str]:
+    """Return the rungs that a decision has taken."""
+    return [one.rule for one in decision.considered if one.applied and one.rule in RUNGS]
 
 
 async def watched(local: LocalSystem, order: WatchOrder, desk: Desk) -> Conclusion:
@@ -228,11 +252,28 @@ async def watched(local: LocalSystem, order: WatchOrder, desk: Desk) -> Conclusi
 
 @pytest.fixture
 def bisecting(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Declare a bisect possible."""
-    possible = Concluder._possible
-    return lambda: monkeypatch.setattr(
-        Concluder, "_possible", lambda self, seen: (*possible(self, seen), Action.BISECT)
-    )
+    """Declare a bisect possible, and say what it finds: the first node of the attempt that failed, or nothing.
+
+    Returns a list that gets the decisions that are made with it.
+    """
+    possible, decide, between = Concluder._possible, bisected.decide, []
+
+    def decided(*arguments: Any) -> Decision:
+        between.append(decide(*arguments))
+        return between[-1]
+
+    def found(finds: bool) -> list[Decision]:
+        async def searched(_self: Any, last: Attempt, *_more: Any) -> tuple[str, BisectResult]:
+            node = last.nodes[0]
+            result = BisectResult(faulty_nodes=(node,), confidence={node: 0.99}) if finds else BisectResult()
+            return f"Bisect: {result}.", result
+
+        monkeypatch.setattr(Concluder, "_possible", lambda self, seen: (*possible(self, seen), Action.BISECT))
+        monkeypatch.setattr(Bisector, "_searched", searched)
+        monkeypatch.setattr(bisected, "decide", decided)
+        return between
+
+    return found
 
 
 def with_marks() -> list[Any]:
@@ -246,14 +287,12 @@ def with_marks() -> list[Any]:
 @pytest.mark.parametrize("name", with_marks())
 def test_rungs_are_reached_by_real_processes(name: str, local: LocalSystem, bisecting: Any) -> None:
     story = STORIES[name]
-    if story.bisects:
-        bisecting()
-    taken = asyncio.run(lived(local, story))
+    between = bisecting(story.finds) if story.bisects else []
+    taken = asyncio.run(lived(local, story, between))
     assert [rung for rung in story.reaches if rung not in taken] == [], taken
 
 
 def test_the_stories_reach_every_rung_of_every_default_ladder() -> None:
     reached = {rung for story in STORIES.values() for rung in story.reaches}
-    every = {f"{name} {n}: {rung.action.value}" for name, ladder in LADDERS for n, rung in enumerate(ladder, 1)}
-    assert every - reached == set()
-    assert reached - every == set(), "a rung that is no more"
+    assert RUNGS - reached == set()
+    assert reached - RUNGS == set(), "a rung that is no more"
