@@ -114,6 +114,8 @@ class LocalSystem(System):
 
 
 SYSTEMS: dict[str, type[System]] = {"local": LocalSystem}
+# Backends whose conformance stories have a folder of their own: here every kind of job is a system.
+ELSEWHERE = {"kubernetes": "tests/kubernetes"}
 
 
 async def eventually(

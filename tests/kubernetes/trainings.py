@@ -16,6 +16,7 @@ mode = sys.argv[1]
 names = ("JOB_COMPLETION_INDEX", "RANK", "PET_NODE_RANK")
 rank = int(next((os.environ[name] for name in names if os.environ.get(name, "").isdigit()), "0"))
 first_time = os.environ.get("FT_GENERATION", "0") == "0"
+first_attempt = os.environ.get("FT_ATTEMPT", "0") == "0"
 
 def steps(count=3, pause=0.1):
     for step in range(1, count + 1):
@@ -31,12 +32,18 @@ def endless():
 steps()
 if mode == "ok":
     sys.exit(0)
-if mode == "crash" or (mode == "crash-once" and first_time):
+last_words = {
+    "crash": "RuntimeError: the test wants it",
+    "crash-once": "RuntimeError: the test wants it" if first_time else None,
+    "link-once": "NET/IB : Got completion from peer 10.0.0.11<47534> with error 5" if first_time else None,
+    "names-once": "socket.gaierror: [Errno -3] Temporary failure in name resolution" if first_attempt else None,
+}
+if last_words.get(mode):
     if rank == 0:
-        print("RuntimeError: the test wants it", file=sys.stderr, flush=True)
+        print(last_words[mode], file=sys.stderr, flush=True)
         sys.exit(3)
     endless()
-if mode == "crash-once" or (mode == "hang-once" and not first_time):
+if mode in last_words or (mode == "hang-once" and not first_time):
     sys.exit(0)
 if mode == "hang-once":
     stuck_here()
