@@ -166,6 +166,9 @@ class JobView:
             nodes = await self._cluster.nodes(watch=watch) if self.pods else {}
         except ApiError as error:
             raise UnreachableError(f"{self.ref.name} can't be seen: {error}") from error
+        if watch:
+            for stream in self.printing():
+                stream.listen()
         await self._ask_agents()
         status = read_status(self.kind, job) if job is not None else None
         ended = status is None or status.deleting or status.suspended

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable
 from contextlib import suppress
@@ -68,14 +69,22 @@ class Stream:
         self._kept_bytes = 0
         self._task: asyncio.Task[None] | None = None
         self.finished = False
+        self.listens = False
 
     def start(self, cursor: int) -> None:
-        """Follow from a cursor."""
+        """Follow from a cursor, for somebody who takes what is read."""
         self.stop()
+        self.listens = False
         self.handed = self._read = cursor
         self._buffer.clear()
         self._bytes, self.finished = 0, False
         self._task = asyncio.get_running_loop().create_task(self._follow(), name=f"log {self.source}")
+
+    def listen(self) -> None:
+        """Follow from now on, only to hear the agent: nobody takes what is read."""
+        if self._task is None:
+            self.start(time.time_ns())
+            self.listens = True
 
     def stop(self) -> None:
         """End following."""
@@ -140,6 +149,10 @@ class Stream:
             await asyncio.sleep(PAUSE_SECONDS)
 
     async def _put(self, stamp: int, text: bytes) -> None:
+        if self.listens:
+            self._read = stamp
+            self._keep(text)
+            return
         while self._bytes > BUFFER_BYTES:
             self._room.clear()
             await self._room.wait()
@@ -183,7 +196,7 @@ async def read_on(streams: list[Stream], cursors: Cursors, limit: int) -> tuple[
     for number, stream in enumerate(streams):
         share = limit // (len(streams) - number)
         cursor = moved.get(stream.source, 0)
-        if stream.follows and stream.handed == cursor:
+        if stream.follows and not stream.listens and stream.handed == cursor:
             data = stream.take(share)
             cursor = stream.handed
         else:

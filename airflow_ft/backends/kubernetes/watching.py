@@ -26,7 +26,8 @@ SILENCE_SECONDS = 150.0  # bookmarks come once a minute
 WATCH_SECONDS = 290  # the server ends a watch then; each watch a little earlier or later
 STALE_SECONDS = 30.0  # a list that could not be had, or a watch that could not be opened, for so long: we are blind
 FIRST_SECONDS = 15.0
-PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.5, 15.0
+PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.2, 15.0
+LIVED_SECONDS = 0.5  # a watch that is closed sooner is a proxy's way to say no
 PAGE = 500
 
 
@@ -79,21 +80,19 @@ class Collection:
     async def _run(self) -> None:
         pause = PAUSE_SECONDS
         while True:
+            began = time.monotonic()
             try:
                 if not self._version:
                     await self._list()
-                    pause = PAUSE_SECONDS
-                began = time.monotonic()
                 await self._watch()
-                if time.monotonic() - began < PAUSE_SECONDS:  # a proxy that ends each watch at once
-                    raise UnreachableError("the watch was closed at once")
-                pause = PAUSE_SECONDS
             except ApiError as error:
                 self._refused(error)
             except UnreachableError as error:
                 self._broke(str(error))
-            else:
-                continue
+            if time.monotonic() - began >= LIVED_SECONDS:  # it was open: whoever ends it may open it again
+                pause = PAUSE_SECONDS
+                if self._broken_since is None:
+                    continue
             await asyncio.sleep(pause * (0.5 + random.random()))
             pause = min(pause * 2, MAX_PAUSE_SECONDS)
 
