@@ -72,4 +72,4 @@ def test_next_week_goes_on_from_the_checkpoint_that_was_announced(examples: Exam
     announced = [json.loads(extra) for (extra,) in examples.ask("select extra from asset_event order by id")]
     assert [checkpoint["step"] for checkpoint in announced] == [5, 10]
     logs = (examples.folder / "root" / "jobs").glob("pretrain-*/nodes/*/output.log")
-    assert sum("starting at step 5" in log.read_text() for log in logs) == 1
+    assert sum("resumed from checkpoint step 5" in log.read_text() for log in logs) == 1
