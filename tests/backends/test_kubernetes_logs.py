@@ -107,14 +107,15 @@ def test_an_agents_line_is_noticed_and_the_end_of_a_log_is_kept() -> None:
     """The state is worth a look then; and most operators delete pods with their logs."""
     agents: list[int] = []
     told = b'2026-01-01T00:00:01.5Z ft-agent abc {"event":"held"}\n'
-    server = LogServer([line(1), told], 100_000)
+    pulse = b'2026-01-01T00:00:02.5Z ft-agent abc {"ranks":[],"event":"vitals"}\n'
+    server = LogServer([line(1), told, pulse], 100_000)
 
     async def read() -> list[bytes]:
         stream = Stream(server, "ns", POD, lambda: agents.append(1))  # type: ignore[arg-type]
         await stream.read_once(0, 10_000)
         return list(stream.kept)
 
-    assert len(asyncio.run(read())) == 2
+    assert len(asyncio.run(read())) == 3
     assert agents == [1]
 
 

@@ -17,6 +17,7 @@ from airflow_ft.backends.kubernetes.api import Api, ApiError
 from airflow_ft.backends.kubernetes.pods import PodFacts
 
 LINE = re.compile(rb"ft-agent \S{1,64} \{")
+PULSE = b'"event":"vitals"'  # said every few seconds of a healthy run: read in the log, changes no state
 SHOW = wrapping.calling(["show", f"--dir={wrapping.AGENT_FOLDER}"])
 SHOW_SECONDS = 15.0
 
@@ -44,6 +45,11 @@ async def ask(api: Api, namespace: str, pod: PodFacts) -> AgentState | None:
     except ApiError:
         return None
     return read_answer(done.output) if done.code == 0 else None
+
+
+def is_news(line: bytes) -> bool:
+    """Whether a line of a log says that an agent's state may have changed."""
+    return LINE.search(line) is not None and PULSE not in line
 
 
 def read_answer(text: str) -> AgentState | None:

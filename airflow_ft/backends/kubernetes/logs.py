@@ -21,7 +21,7 @@ from datetime import datetime, timezone
 import aiohttp
 
 from airflow_ft.backends.base import Cursors, LogChunk, LogTail, UnreachableError
-from airflow_ft.backends.kubernetes.agents import LINE
+from airflow_ft.backends.kubernetes.agents import is_news
 from airflow_ft.backends.kubernetes.api import Api, ApiError
 from airflow_ft.backends.kubernetes.pods import PodFacts
 from airflow_ft.backends.kubernetes.watching import lines_of
@@ -162,7 +162,7 @@ class Stream:
         self._keep(text)
 
     def _keep(self, text: bytes) -> None:
-        if LINE.search(text):
+        if is_news(text):
             self._on_agent()
         self._kept_bytes += len(text) + 1
         if len(self.kept) == KEPT_LINES:
