@@ -10,7 +10,7 @@ import os
 import signal
 import time
 from contextlib import suppress
-from typing import Any
+from typing import Any, Callable
 
 from . import orders, stacks, state, vitals
 
@@ -31,16 +31,14 @@ class DumpHelper:
     def look(self, fits: dict[str, Any]) -> dict[str, Any] | None:
         """Start the dump that was ordered, if any; returns its order. End one that hangs."""
         if self._pid is not None:
-            if time.monotonic() > self._until:
-                with suppress(OSError):
-                    os.kill(self._pid, signal.SIGKILL)
+            _end_if_late(self._pid, self._until)
             return None
         order = orders.pending(self._directory, self._done, stacks=True)
         if order is None or not orders.fits(order, fits):
             return None
         self._done = order["generation"]
         self._until = time.monotonic() + MAX_SECONDS
-        self._pid = self._fork(order)
+        self._pid = _forked(self._lock, lambda: self._dump(order))
         return order
 
     def reaped(self, pid: int) -> None:
@@ -48,20 +46,10 @@ class DumpHelper:
         if pid == self._pid:
             self._pid = None
 
-    def _fork(self, order: dict[str, Any]) -> int:
-        pid = os.fork()
-        if pid:
-            return pid
-        # The child must never come back into the supervisor's code, and must not keep the folder locked.
-        try:
-            if self._lock is not None:
-                os.close(self._lock)
-            signal.pthread_sigmask(signal.SIG_SETMASK, set())
-            note = order.get("note")
-            by_signal = not (isinstance(note, dict) and note.get("signal") is False)
-            stacks.dump(self._directory, by_signal=by_signal, number=order["generation"])
-        finally:
-            os._exit(0)
+    def _dump(self, order: dict[str, Any]) -> None:
+        note = order.get("note")
+        by_signal = not (isinstance(note, dict) and note.get("signal") is False)
+        stacks.dump(self._directory, by_signal=by_signal, number=order["generation"])
 
 
 class VitalsHelper:
@@ -79,18 +67,16 @@ class VitalsHelper:
 
     def look(self, running: bool) -> dict[str, Any] | None:
         """Begin to take vitals when they are due; returns those that were taken since the last call."""
-        now = time.monotonic()
         if self._pid is not None:
-            if now > self._until:
-                with suppress(OSError):
-                    os.kill(self._pid, signal.SIGKILL)
+            _end_if_late(self._pid, self._until)
             return None
         if self._ready:
             self._ready = False
             return state.read_json(self._path)
+        now = time.monotonic()
         if running and self._seconds > 0 and now >= self._due:
             self._due, self._until = now + self._seconds, now + MAX_SECONDS
-            self._pid = self._fork()
+            self._pid = _forked(self._lock, self._take)
         return None
 
     def reaped(self, pid: int) -> None:
@@ -98,17 +84,28 @@ class VitalsHelper:
         if pid == self._pid:
             self._pid, self._ready = None, True
 
-    def _fork(self) -> int:
-        pid = os.fork()
-        if pid:
-            return pid
-        # The child must never come back into the supervisor's code, and must not keep the folder locked.
-        try:
-            if self._lock is not None:
-                os.close(self._lock)
-            signal.pthread_sigmask(signal.SIG_SETMASK, set())
-            with suppress(OSError):
-                os.unlink(self._path)  # an old answer must not pass for a new one
-            state.write_atomic(self._path, vitals.read(self._directory))
-        finally:
-            os._exit(0)
+    def _take(self) -> None:
+        with suppress(OSError):
+            os.unlink(self._path)  # an old answer must not pass for a new one
+        state.write_atomic(self._path, vitals.read(self._directory))
+
+
+def _forked(lock: int | None, work: Callable[[], None]) -> int:
+    """Do ``work`` in a child; returns its pid. `lock` is the descriptor that keeps the folder taken."""
+    pid = os.fork()
+    if pid:
+        return pid
+    # The child must never come back into the supervisor's code, and must not keep the folder locked.
+    try:
+        if lock is not None:
+            os.close(lock)
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+        work()
+    finally:
+        os._exit(0)
+
+
+def _end_if_late(pid: int, until: float) -> None:
+    if time.monotonic() > until:
+        with suppress(OSError):
+            os.kill(pid, signal.SIGKILL)

@@ -15,12 +15,12 @@ from rich.console import Console, Group, RenderableType
 from rich.padding import Padding
 from rich.text import Text
 
+from airflow_ft.cli.chain import asked_for
 from airflow_ft.core.chain import Attempt, Incident
 from airflow_ft.core.decisions import Decision, Proposal
 from airflow_ft.core.explain import Explanation, NotExplainableError, earlier_faults, explained
 from airflow_ft.core.ledger import Ledger
 from airflow_ft.core.story import action_words
-from airflow_ft.views.records import ChainNotFoundError, database, read_chain
 
 CANNOT = 2
 Answer = tuple[Attempt, Incident, Explanation | str]  # a string says why it can't be explained
@@ -28,12 +28,7 @@ Answer = tuple[Attempt, Incident, Explanation | str]  # a string says why it can
 
 def explain(args: Namespace) -> None:
     """Print the explanation of each decision of a chain, or of one attempt."""
-    try:
-        with database() as session:
-            stored = read_chain(session, args.dag_id, args.run_id, args.task_id, args.map_index)
-    except ChainNotFoundError as error:
-        raise SystemExit(str(error)) from None
-    answers = list(explanations(stored.attempts, args.attempt))
+    answers = list(explanations(asked_for(args).attempts, args.attempt))
     if not answers:
         what = f"attempt {args.attempt}" if args.attempt is not None else "this chain"
         print(f"No decision was made about {what}.")

@@ -31,6 +31,7 @@ from pydantic import Field, ValidationError, ValidationInfo, field_validator
 
 from airflow_ft.core.records import Record, Settings
 from airflow_ft.core.rhythm import SHARE, Rhythm, RhythmState
+from airflow_ft.core.settings import at_least
 
 JUMP_SECONDS = 30.0  # longer between two calls than this, and than ten usual gaps: our clock jumped
 COARSE_SECONDS = 600.0  # jumps up to this may be a watch that looks rarely: its steps did take so long
@@ -55,11 +56,8 @@ class HangConfig(Settings):
 
     @field_validator("ceiling_seconds")
     @classmethod
-    def _above_the_floor(cls, value: float, info: ValidationInfo) -> float:
-        floor = info.data.get("floor_seconds")
-        if floor is not None and value < floor:
-            raise ValueError(f"{value:g} is not allowed. Give at least floor_seconds ({floor:g}).")
-        return value
+    def _above_the_floor(cls, value: float, info: ValidationInfo) -> float | None:
+        return at_least(value, info, "floor_seconds")
 
 
 class HangVerdict(Record):

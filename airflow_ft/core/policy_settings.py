@@ -11,7 +11,7 @@ from typing import Literal
 
 from pydantic import ConfigDict, ValidationInfo, field_validator
 
-from airflow_ft.core.settings import CheckedSettings, Seconds, Whole, setting
+from airflow_ft.core.settings import CheckedSettings, Seconds, Whole, at_least, setting
 
 SECONDS = "Give seconds: a number above 0."
 ACT, NOTIFY, ASK = "act", "notify", "ask"
@@ -47,18 +47,12 @@ class HangSettings(CheckedSettings):
     @field_validator("floor_seconds", "startup_seconds", "judgement_seconds")
     @classmethod
     def _longer_than_a_check(cls, value: float | None, info: ValidationInfo) -> float | None:
-        interval = info.data.get("check_interval_seconds")
-        if value is not None and interval is not None and value < interval:
-            raise ValueError(f"{value:g} is not allowed. Give at least check_interval_seconds ({interval:g}).")
-        return value
+        return at_least(value, info, "check_interval_seconds")
 
     @field_validator("ceiling_seconds")
     @classmethod
-    def _above_the_floor(cls, value: float, info: ValidationInfo) -> float:
-        floor = info.data.get("floor_seconds")
-        if floor is not None and value < floor:
-            raise ValueError(f"{value:g} is not allowed. Give at least floor_seconds ({floor:g}).")
-        return value
+    def _above_the_floor(cls, value: float, info: ValidationInfo) -> float | None:
+        return at_least(value, info, "floor_seconds")
 
 
 class ExclusionSettings(CheckedSettings):

@@ -14,7 +14,7 @@ import difflib
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
-from pydantic import AllowInfNan, Field, Strict, ValidationError
+from pydantic import AllowInfNan, Field, Strict, ValidationError, ValidationInfo
 from typing_extensions import Self
 
 from airflow_ft.core.records import Settings
@@ -36,6 +36,14 @@ class SettingsError(ValueError):
 def setting(default: Any, *, allowed: str, **limits: Any) -> Any:
     """Declare a field: its default, what is allowed (a whole sentence), and pydantic's limits."""
     return Field(default=default, json_schema_extra={"allowed": allowed}, **limits)
+
+
+def at_least(value: float | None, info: ValidationInfo, other: str) -> float | None:
+    """Return ``value``; raise if it is below the field ``other``, which stands before it."""
+    least = info.data.get(other)
+    if value is not None and least is not None and value < least:
+        raise ValueError(f"{value:g} is not allowed. Give at least {other} ({least:g}).")
+    return value
 
 
 class CheckedSettings(Settings):

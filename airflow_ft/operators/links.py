@@ -13,19 +13,20 @@ ROUTE = "fault-tolerance"
 
 def page(kind: str, ti_key: Any) -> str:
     """Return the address of a page about one task instance."""
-    from airflow.sdk.configuration import conf
-
-    query = urlencode({"run_id": ti_key.run_id, "task_id": ti_key.task_id, "map_index": ti_key.map_index})
-    base = conf.get("api", "base_url", fallback="").rstrip("/")
-    return f"{base}{PREFIX}/{kind}/{quote(ti_key.dag_id, safe='')}?{query}"
+    query = {"run_id": ti_key.run_id, "task_id": ti_key.task_id, "map_index": ti_key.map_index}
+    return _address(f"{PREFIX}/{kind}/{quote(ti_key.dag_id, safe='')}", query)
 
 
 def own_page(dag_id: str, run_id: str, task_id: str, map_index: int) -> str:
     """Return the address of a chain's own page in the menu *Fault tolerance*: notifications and Markdown lead there."""
+    query = {"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": map_index}
+    return _address(f"/plugin/{ROUTE}", query)
+
+
+def _address(path: str, query: dict[str, Any]) -> str:
     from airflow.sdk.configuration import conf
 
-    query = urlencode({"dag_id": dag_id, "run_id": run_id, "task_id": task_id, "map_index": map_index})
-    return f"{conf.get('api', 'base_url', fallback='').rstrip('/')}/plugin/{ROUTE}?{query}"
+    return f"{conf.get('api', 'base_url', fallback='').rstrip('/')}{path}?{urlencode(query)}"
 
 
 class TrainingLogLink(BaseOperatorLink):

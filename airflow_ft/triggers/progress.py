@@ -13,7 +13,8 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-QUIET_SECONDS = 15.0  # as in triggers.training
+from airflow_ft.attempts.deadlines import QUIET_SECONDS
+
 PAUSE_SECONDS = 5.0
 MOST_FAILURES = 5
 

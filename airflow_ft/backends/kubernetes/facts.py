@@ -11,6 +11,7 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from airflow_ft.backends import node_evidence
 from airflow_ft.backends.base import LogTail, NodeReport, Observation, UnreachableError
 from airflow_ft.backends.kubernetes.api import Api, ApiError
 from airflow_ft.backends.kubernetes.cluster import JobView
@@ -37,25 +38,15 @@ KILLED = (137, 143)
 
 def evidence(picture: Picture, seen: Observation) -> list[Evidence]:
     """Return lost nodes and exit codes."""
-    lost = [_lost(report) for report in seen.nodes if report.lost]
+    lost = [node_evidence.lost(report, "lost") for report in seen.nodes if report.lost]
     named = {report.node for report in seen.nodes}
     for known in picture.pods:  # helpers (a Ray worker, an MPI worker) are in no report
         why = lost_why(known.pod, picture.nodes) if not known.pod.over else ""
         if why and known.pod.node not in named:
-            lost.append(_lost(NodeReport(node=str(known.pod.node), state=seen.state, lost=True, lost_why=why)))
+            report = NodeReport(node=str(known.pod.node), state=seen.state, lost=True, lost_why=why)
+            lost.append(node_evidence.lost(report, "lost"))
     said = [one for known in picture.pods for one in _said_of_pod(known)]
-    return lost + said + [_exit(report) for report in seen.nodes if report.code]
-
-
-def _lost(report: NodeReport) -> Evidence:
-    return Evidence(
-        source="node",
-        text=f"node {report.node} is lost: {report.lost_why}",
-        node=report.node,
-        role=Role.ROOT,
-        fault_class=FaultClass.HW_NODE,
-        trust=Trust.PLATFORM,
-    )
+    return lost + said + [node_evidence.ended(report, "signal {}".format) for report in seen.nodes if report.code]
 
 
 def _said_of_pod(known: Known) -> list[Evidence]:
@@ -83,19 +74,6 @@ def _platform(source: str, text: str, pod: PodFacts, fault_class: FaultClass) ->
         role=Role.ROOT,
         fault_class=fault_class,
         trust=Trust.PLATFORM,
-    )
-
-
-def _exit(report: NodeReport) -> Evidence:
-    code = report.code or 0
-    how = f"with code {code}" if code > 0 else f"by signal {-code}"
-    after = " after a TERM" if report.term else ""
-    return Evidence(
-        source="exit",
-        text=f"the command on {report.node} ended {how}{after}",
-        node=report.node,
-        code=code,
-        at=report.exited_at,
     )
 
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 
 from airflow_ft.agent.preflight_result import EXIT_FAILED
-from airflow_ft.backends import preflight_reports
+from airflow_ft.backends import node_evidence, preflight_reports
 from airflow_ft.backends.base import NodeReport, Observation, UnreachableError
 from airflow_ft.backends.local.folder import JobFolder, read_json
 from airflow_ft.core.faults import Evidence, FaultClass, Role, Trust
@@ -25,8 +25,8 @@ FULL_BYTES = 16 * 1024 * 1024
 
 def evidence(folder: JobFolder, seen: Observation, watched: Sequence[str] = ()) -> list[Evidence]:
     """Everything known, the platform's word first. ``watched`` are other folders whose disks matter."""
-    lost = [_lost(node) for node in seen.nodes if node.lost]
-    exits = [_exit(node) for node in seen.nodes if node.code]
+    lost = [node_evidence.lost(node, "down") for node in seen.nodes if node.lost]
+    exits = [node_evidence.ended(node, _signal_name) for node in seen.nodes if node.code]
     stuck = [_unkillable(node) for node in seen.nodes if node.unkillable]
     checked = [one for node in seen.nodes for one in _preflight(folder, node)]
     late = [one for node in seen.nodes for one in _behind(folder, node)]
@@ -52,30 +52,6 @@ def _preflight(folder: JobFolder, node: NodeReport) -> list[Evidence]:
         return preflight_reports.evidence(node.node, read_json(os.path.join(folder.node(node.node), "preflight.json")))
     except UnreachableError:
         return []
-
-
-def _lost(node: NodeReport) -> Evidence:
-    return Evidence(
-        source="node",
-        text=f"node {node.node} is down: {node.lost_why}",
-        node=node.node,
-        role=Role.ROOT,
-        fault_class=FaultClass.HW_NODE,
-        trust=Trust.PLATFORM,
-    )
-
-
-def _exit(node: NodeReport) -> Evidence:
-    code = node.code or 0
-    how = f"with code {code}" if code > 0 else f"by {_signal_name(-code)}"
-    after = " after a TERM" if node.term else ""
-    return Evidence(
-        source="exit",
-        text=f"the command on {node.node} ended {how}{after}",
-        node=node.node,
-        code=code,
-        at=node.exited_at,
-    )
 
 
 def _unkillable(node: NodeReport) -> Evidence:
