@@ -8,6 +8,7 @@ the job ended with 0                   passed
 it ended with another code             failed
 it still runs after ``test_seconds``   failed: it hangs
 it never started, can't be seen, gone  lost: says nothing
+it was stopped, and no code is known   lost: says nothing
 =====================================  ==========
 """
 
@@ -19,7 +20,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from airflow_ft.backends.base import Backend, BackendError, JobState, Submission, TrainingJob
+from airflow_ft.backends.base import Backend, BackendError, CancelledJobError, JobState, Submission, TrainingJob
 from airflow_ft.backends.time_limits import within
 from airflow_ft.core.bisect import Bisect, BisectResult, Group
 from airflow_ft.core.bisect_settings import BisectSettings
@@ -85,10 +86,19 @@ class Bisecting:
             grace=GRACE_SECONDS,
         )
         try:
-            ref = await within(CALL_SECONDS, self.backend.submit(self._probe(len(group.nodes)), submission))
-            return await self._outcome(ref)
+            return await self._outcome(await self._begun(self._probe(len(group.nodes)), submission))
         except (BackendError, TimeoutError) as error:
             return None, str(error)
+
+    async def _begun(self, probe: TrainingJob, submission: Submission) -> JobRef:
+        """Start a test, or find it: one that failed was stopped afterwards, and no name is used twice."""
+        try:
+            return await within(CALL_SECONDS, self.backend.submit(probe, submission))
+        except CancelledJobError:
+            ref = await within(CALL_SECONDS, self.backend.find(submission.name, self.chain_id, probe))
+            if ref is None:
+                raise
+            return ref
 
     def _probe(self, nodes: int) -> TrainingJob:
         command = self.settings.command or ("true",)
@@ -101,6 +111,8 @@ class Bisecting:
                 seen = await within(CALL_SECONDS, backend.observe(ref))
                 if seen.state is JobState.ENDED or any(node.code for node in seen.nodes):
                     code = seen.code or next((node.code for node in seen.nodes if node.code), 0)
+                    if seen.cancelled and not code:
+                        return None, "it was stopped before it had an answer"
                     return bool(code), "" if not code else f"code {code}"
                 if seen.state is JobState.GONE:
                     return None, seen.reason

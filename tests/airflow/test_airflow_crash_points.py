@@ -72,8 +72,10 @@ def test_a_triggerer_that_is_killed_anywhere_acts_once(airflow: Harness) -> None
                     assert airflow.reached(point, alone), point
     for run in in_place.values():
         check(airflow, run, in_place=1, nodes=2)
-    for run in stopped.values():  # a try that Airflow itself loses meanwhile is an event of the chain, and not charged
+    for run in stopped.values():
         check(airflow, run, attempts=2, restarts=1)
+    for run in (*in_place.values(), *stopped.values()):
+        assert "try_lost" not in kinds(airflow.chain(run))
 
 
 def run_with(airflow: Harness, point: str, stops: bool) -> Run:
