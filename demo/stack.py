@@ -126,6 +126,17 @@ class AirflowStack:
             ours["PYTHONPATH"] = os.pathsep.join(filter(None, [root, os.environ.get("PYTHONPATH")]))
         return inherited | ours | self._extra_env | airflow_processes.marks(self.home, component)
 
+    def command(self, *arguments: str, seconds: float) -> subprocess.CompletedProcess[str]:
+        """Run `airflow ...` in this stack's environment, for so many seconds at most; its output is captured."""
+        return subprocess.run(
+            [self.python, "-m", "airflow", *arguments],
+            env=self.environment("cli"),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+        )
+
     def log_path(self, component: str) -> Path:
         """The file that a component prints to."""
         return self.home / "logs" / f"{component}.log"

@@ -185,14 +185,7 @@ class Harness:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run ``airflow …`` in the stack's own environment."""
-        return subprocess.run(
-            [self.stack.python, "-m", "airflow", *arguments],
-            env=self.stack.environment("cli"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=PATIENCE,
-        )
+        return self.stack.command(*arguments, seconds=PATIENCE)
 
     def commands(self, *lines: str) -> list[str]:
         """Run several ``airflow …`` in one process (each start takes seconds). Returns what each has printed."""

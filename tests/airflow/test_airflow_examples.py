@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -27,14 +26,7 @@ class Examples:
 
     def run(self, dag_id: str, **conf: Any) -> None:
         """Run a DAG to its end. Fails with what was printed if it fails."""
-        done = subprocess.run(
-            [self.stack.python, "-m", "airflow", "dags", "test", dag_id, "--conf", json.dumps(conf)],
-            env=self.stack.environment("cli"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=280,
-        )
+        done = self.stack.command("dags", "test", dag_id, "--conf", json.dumps(conf), seconds=280)
         assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 
     def ask(self, question: str) -> list[tuple[Any, ...]]:

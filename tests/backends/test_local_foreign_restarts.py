@@ -6,13 +6,11 @@ import asyncio
 
 import pytest
 
-from airflow_ft.attempts.ports import TryInfo, WatchOrder
-from airflow_ft.attempts.watch import prepared_watch
+from airflow_ft.attempts.ports import Conclusion
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.policy import FaultTolerancePolicy
-from airflow_ft.core.policy_record import write_policy
 from tests.backends.conformance import LocalSystem
-from tests.backends.test_local_hangs import Desk
+from tests.backends.test_local_hangs import Desk, followed
 
 LOOP = """
 import sys, time
@@ -30,13 +28,11 @@ for turn in range(1000):
 """
 
 
-async def watched(local: LocalSystem, gains: int) -> tuple[object, Desk]:
+async def watched(local: LocalSystem, gains: int) -> tuple[Conclusion, Desk]:
     (local.scratch / "loop.py").write_text(LOOP)
     ref = await local.submit("python", "-S", "loop.py", str(gains))
-    info = TryInfo(dag_id="d", run_id="r", task_id="t", try_number=1, max_tries=1, ti_id="x")
     desk, policy = Desk(), FaultTolerancePolicy.full(grace_seconds=0.5, settle_seconds=0.2)
-    order = WatchOrder(info=info, ref=ref, policy=write_policy(policy), nodes_needed=1)
-    conclusion = await asyncio.wait_for(prepared_watch(order, desk).watch(), 60)  # type: ignore[arg-type]
+    conclusion = await asyncio.wait_for(followed(ref, policy, desk), 60)
     assert not local.processes(ref)
     return conclusion, desk
 
@@ -45,7 +41,7 @@ async def watched(local: LocalSystem, gains: int) -> tuple[object, Desk]:
 @pytest.mark.story("RST-10")
 def test_a_job_that_restarts_itself_at_the_same_step_is_taken_over(local: LocalSystem) -> None:
     conclusion, desk = asyncio.run(watched(local, gains=0))
-    (incident,) = conclusion.incidents  # type: ignore[attr-defined]
+    (incident,) = conclusion.incidents
     assert incident.decision.action is not Action.RESTART_IN_PLACE, "the limit of restarts in place is used up"
     assert incident.inputs is not None and incident.inputs.foreign_restarts >= 3
     assert any(notice.kind == "foreign_restart" for notice in conclusion.notices), desk.said  # type: ignore[attr-defined]

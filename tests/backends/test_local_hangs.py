@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from airflow_ft.agent import processes
-from airflow_ft.attempts.ports import TryInfo, WatchOrder
+from airflow_ft.attempts.ports import Conclusion, TryInfo, WatchOrder
 from airflow_ft.attempts.watch import prepared_watch
 from airflow_ft.backends.base import SeesVitals
 from airflow_ft.core.chain import JobRef
@@ -82,6 +82,13 @@ class Desk:
 
     async def sleep(self, seconds: float) -> None:
         await asyncio.sleep(seconds)
+
+
+async def followed(ref: JobRef, policy: FaultTolerancePolicy, desk: Desk) -> Conclusion:
+    """Watch a job of one node to its end, as the first try of a task."""
+    info = TryInfo(dag_id="d", run_id="r", task_id="t", try_number=1, max_tries=1, ti_id="x")
+    order = WatchOrder(info=info, ref=ref, policy=write_policy(policy), nodes_needed=1)
+    return await prepared_watch(order, desk).watch()  # type: ignore[arg-type]
 
 
 # Saves with its second step, fails to, prints what Python says about it, and then says nothing any more.
@@ -150,10 +157,8 @@ def test_a_stopped_rank_is_acted_upon_within_ten_steps_and_a_few_seconds(local: 
     async def story() -> None:
         ref = await start(local, "none", "0")
         policy = FaultTolerancePolicy.full(hang=HangSettings(floor_seconds=120.0))
-        info = TryInfo(dag_id="d", run_id="r", task_id="t", try_number=1, max_tries=1, ti_id="x")
         desk = Desk()
-        order = WatchOrder(info=info, ref=ref, policy=write_policy(policy), nodes_needed=1)
-        watching = asyncio.create_task(prepared_watch(order, desk).watch())  # type: ignore[arg-type]
+        watching = asyncio.create_task(followed(ref, policy, desk))
 
         async def warm() -> bool:
             return await step_of(local, ref) >= 33
@@ -186,10 +191,8 @@ def test_a_silence_that_a_full_disk_explains_is_no_hang(local: LocalSystem, tmp_
         policy = FaultTolerancePolicy.full(
             grace_seconds=1, hang=HangSettings(floor_seconds=2, ceiling_seconds=4, check_interval_seconds=1)
         )
-        info = TryInfo(dag_id="d", run_id="r", task_id="t", try_number=1, max_tries=1, ti_id="x")
         desk = Desk()
-        order = WatchOrder(info=info, ref=ref, policy=write_policy(policy), nodes_needed=1)
-        watching = prepared_watch(order, desk).watch()  # type: ignore[arg-type]
+        watching = followed(ref, policy, desk)
         conclusion = await asyncio.wait_for(watching, 120.0)
         (incident,) = conclusion.incidents
         assert incident.diagnosis.fault_class is FaultClass.ENV_ERROR, desk.said
@@ -210,10 +213,8 @@ def test_a_rank_that_spins_is_told_by_its_stack_acted_upon_and_named(local: Loca
     async def story() -> None:
         ref = await start(local, "spin", "40")
         policy = FaultTolerancePolicy.full(hang=HangSettings(floor_seconds=600.0))
-        info = TryInfo(dag_id="d", run_id="r", task_id="t", try_number=1, max_tries=1, ti_id="x")
         desk = Desk()
-        order = WatchOrder(info=info, ref=ref, policy=write_policy(policy), nodes_needed=1)
-        watching = asyncio.create_task(prepared_watch(order, desk).watch())  # type: ignore[arg-type]
+        watching = asyncio.create_task(followed(ref, policy, desk))
 
         async def restarted() -> bool:
             return (await local.backend.observe(ref)).generation >= 1

@@ -101,14 +101,7 @@ class Website:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run ``airflow …`` in the stack's own environment."""
-        return subprocess.run(
-            [self.stack.python, "-m", "airflow", *arguments],
-            env=self.stack.environment("cli"),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=120,
-        )
+        return self.stack.command(*arguments, seconds=120)
 
     def token(self, user: str) -> str:
         """A token of a user."""

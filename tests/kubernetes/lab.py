@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,6 +20,7 @@ from airflow_ft.core.chain import JobRef
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.policy_record import write_policy
 from benchmarks.recovery import PlainDesk
+from tests.backends import conformance
 from tests.kubernetes.trainings import manifest
 from tests.systems.kubernetes.cluster import Cluster
 
@@ -112,14 +112,10 @@ class Lab:
 
     async def eventually(self, look: Callable[[], Awaitable[T | None]], what: str, deadline: float = DEADLINE) -> T:
         """The first true value. Fails after the deadline, with all that kubectl sees."""
-        end = time.monotonic() + deadline
-        last: object = None
-        while time.monotonic() < end:
-            last = found = await look()
-            if found:
-                return found
-            await asyncio.sleep(0.2)
-        raise AssertionError(f"not within {deadline:.0f} s: {what}; last: {last!r}\n{self.explain()}")
+        try:
+            return await conformance.eventually(look, what, deadline, every=0.2)
+        except AssertionError as error:
+            raise AssertionError(f"{error}\n{self.explain()}") from None
 
     # ---- with other eyes than the backend's ----
 
