@@ -45,7 +45,11 @@ def main() -> int:
     home.mkdir()
     local_root = home / "training"
     began = time.monotonic()
-    stack = AirflowStack(home / "airflow", ROOT / "dags", extra_env={"AIRFLOW_FT_LOCAL_ROOT": str(local_root)})
+    environment = {
+        "AIRFLOW_FT_LOCAL_ROOT": str(local_root),
+        "AIRFLOW__CORE__DAGS_ARE_PAUSED_AT_CREATION": "True",  # examples with a schedule would train beside the demo
+    }
+    stack = AirflowStack(home / "airflow", ROOT / "dags", extra_env=environment)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
     try:
