@@ -17,6 +17,12 @@ from tests.systems.kubernetes.fixtures import kubernetes, namespace, own_nodes  
 PREPARED = frozenset(filter(None, os.environ.get("AIRFLOW_FT_PREPARED", "").split(",")))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Browser tests come last: the event loop of Playwright's sync API counts as running in this thread until it is
+    closed, and no test beside it could call ``asyncio.run``."""
+    items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
 @pytest.hookimpl(hookwrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, Any, None]:
     """Turn the skip of a prepared system's test into a failure."""
