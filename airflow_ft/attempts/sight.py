@@ -3,9 +3,10 @@
 Fed by ``watch`` with observations and log bytes; asked by ``conclude`` for the facts of the run. Its state can be saved
 and taken up again, so that a triggerer that was replaced doesn't start from nothing.
 
-Where one generation ends and the next begins is read in the log itself, at the agent's line: what the old one printed
-in its last moments, and is read after the restart was ordered, is not taken for the new one. A line about a generation
-that the backend has not told of counts nothing: everybody can print one.
+Where one generation ends and the next begins is read in the logs themselves, at the agents' lines: what the old one
+printed in its last moments, and is read after the restart was ordered, is not taken for the new one, nor what one node
+still prints when another one's agent has begun anew. A line about a generation that the backend has not told of begins
+nothing: everybody can print one.
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class Sight:
         self._saved_at: datetime | None = None  # when this generation was seen to save a checkpoint last
         self._foreign: tuple[int, int | None] = (0, None)  # restarts that nobody ordered, the highest step before them
         self._given_up: set[str] = set()  # the logs in which a launcher has announced its end
+        self._heard: dict[str, int] = {}  # the newest generation that the agent in this log has told of
+        self._behind: set[str] = set()  # the logs that still hold lines of the generation before
         self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)  # of this silence, from the agents' lines
         self._vitals: dict[str, list[RankVitals]] = {}  # the newest of each node
         self._afresh: int | None = None  # the newest step that only a fresh look has found
@@ -91,6 +94,7 @@ class Sight:
             reader = self._lines.setdefault(chunk.source, LineReader())
             if chunk.restarted:
                 reader = self._lines[chunk.source] = LineReader()
+                self._behind.discard(chunk.source)
             for line in reader.feed(chunk.data):
                 told += self._take_line(line, chunk.source, now)
         self.cursors = cursors
@@ -99,9 +103,10 @@ class Sight:
     def _take_line(self, line: str, source: str, now: datetime) -> list[str]:
         if GIVES_UP.match(line):
             self._given_up.add(source)
-        elif BEGINS.search(line):
-            self._given_up.discard(source)
-            self._begins(line)
+        elif "ft-agent " in line:
+            self._hear(line, source)
+        if source in self._behind:
+            return []
         before = self.progress
         moved = self._reader.feed(line, now, source)
         after = self.progress
@@ -141,15 +146,25 @@ class Sight:
             self.samples.pop()  # the nodes of one period, one after the other
         self.samples.append(Sample(at=at, ranks=ranks))
 
-    def _begins(self, line: str) -> None:
+    def _hear(self, line: str, source: str) -> None:
+        """An agent tells of a generation after everything of the one before is dead: what follows is of the new one."""
         found = GENERATION.search(line)
         generation = int(found[1]) if found else 0
+        self._heard[source] = max(generation, self._heard.get(source, 0))
+        if BEGINS.search(line):
+            self._given_up.discard(source)
+            self._begins(generation)
+        if self._heard[source] >= self.generation:
+            self._behind.discard(source)
+
+    def _begins(self, generation: int) -> None:
         if self.generation < generation <= self.expected:
             self.failed()
             self.restarted(generation)
         if generation == self.generation and not self._marked:
             self._begin()
             self._marked = True
+            self._behind = {source for source, heard in self._heard.items() if heard < generation}
 
     def _began_again(self) -> None:
         """Steps began again in a generation that we did not restart: a launcher, an operator or a scheduler did."""
@@ -267,6 +282,8 @@ class Sight:
             "saved": self._saved_at.isoformat() if self._saved_at else None,
             "foreign": list(self._foreign),
             "given_up": list[JsonValue](sorted(self._given_up)),
+            "heard": dict[str, JsonValue](self._heard),
+            "behind": list[JsonValue](sorted(self._behind)),
         }
 
     def _unfinished(self, source: str) -> int:
@@ -290,6 +307,9 @@ class Sight:
         self._foreign = (int(foreign[0]), foreign[1]) if isinstance(foreign, list) else (0, None)  # type: ignore[arg-type, assignment]
         self._beyond_since = datetime.fromisoformat(str(beyond)) if beyond else None
         self._given_up = {str(source) for source in given_up} if isinstance(given_up, list) else set()
+        heard, logs_behind = state.get("heard"), state.get("behind")
+        self._heard = {source: int(at) for source, at in heard.items()} if isinstance(heard, dict) else {}  # type: ignore[arg-type]
+        self._behind = {str(source) for source in logs_behind} if isinstance(logs_behind, list) else set()
         self.cursors = {str(source): int(offset) for source, offset in cursors.items()}  # type: ignore[arg-type]
 
 

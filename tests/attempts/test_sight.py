@@ -125,3 +125,43 @@ def test_bars_without_a_line_end_are_progress_while_they_run() -> None:
         sizes.append(len(str(sight.to_state())))
     assert last == 2_999
     assert max(sizes[100:]) < 1.2 * sizes[100] + 500
+
+
+def agent(event: str, generation: int) -> str:
+    return f"ft-agent n0 {json.dumps({'generation': generation, 'event': event}, separators=(',', ':'))}"
+
+
+@pytest.mark.story("PRG-05")
+@pytest.mark.parametrize("saved", [False, True], ids=["same-watch", "taken-up"])
+def test_the_last_words_of_one_node_are_not_the_first_of_the_next_generation(saved: bool) -> None:
+    """Two nodes never begin anew in the same instant, and their logs are read one after the other."""
+    clock = Clock()
+    sight = look(clock)
+    read(sight, "n1/output", agent("start", 0), "step=8 loss=2")
+    read(sight, "n2/output", agent("start", 0))
+    sight.expected = 1
+    read(sight, "n2/output", agent("exit", 0), agent("restart", 0), agent("start", 1))
+    if saved:
+        state, sight = sight.to_state(), look(clock)
+        sight.take_up(state)
+    clock.second = 1.0
+    read(sight, "n1/output", "step=9 loss=2")
+    clock.second = 2.0
+    read(sight, "n1/output", agent("exit", 0), agent("restart", 0), agent("start", 1), "step=6 loss=2", "step=7 loss=2")
+    assert sight.generation == 1
+    assert sight.foreign_restarts == 0, "nobody else has restarted anything"
+    assert (sight.progress.first_step, sight.progress.step) == (6, 7)
+
+
+@pytest.mark.story("PRG-05")
+def test_a_log_without_an_agent_and_a_new_one_are_never_behind() -> None:
+    clock = Clock()
+    sight = look(clock)
+    read(sight, "n1/output", agent("start", 0))
+    read(sight, "n2/side", "step=3 loss=2")
+    sight.expected = 1
+    read(sight, "n1/output", agent("start", 1))
+    read(sight, "n2/side", "step=5 loss=2")
+    assert sight.progress.step == 5
+    read(sight, "n3/replaced", agent("start", 0), *(f"step={step} loss=2" for step in range(6, 12)))
+    assert sight.progress.step == 11
