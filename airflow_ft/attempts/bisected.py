@@ -107,6 +107,7 @@ class Bisector:
                 reason=f"found by a bisect: {result}"[:TEXT],
                 evidence="; ".join(result.details.values())[:TEXT],
                 chain_id=chain.chain_id,
+                dag_id=chain.dag_id,
                 task=f"{chain.dag_id}.{chain.task_id}",
                 since=now,
                 until=now + EXPIRY,

@@ -7,7 +7,7 @@ store that can't be reached keeps nobody out and stops nothing: it is said, and 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from datetime import datetime, timedelta
 from typing import Protocol
 
@@ -65,17 +65,7 @@ class Quarantine:
 
     def in_force(self, now: datetime) -> list[Kept]:
         """Return the nodes in quarantine. What can't be read is left out."""
-        entries, releases = [], []
-        for key in self._store.keys(self._prefix):
-            value = self._store.get(key)
-            try:
-                if key.endswith("/release"):
-                    releases.append(Release.from_record(value))
-                else:
-                    entries.append(Entry.from_record(value))
-            except UnreadableRecordError:
-                continue
-        return in_force(entries, releases, now)
+        return kept_by({key: self._store.get(key) for key in self._store.keys(self._prefix)}, now)
 
     def sweep(self, now: datetime) -> int:
         """Remove what ended more than a day ago; returns how many keys."""
@@ -90,6 +80,20 @@ class Quarantine:
                 self._store.delete(key)
                 gone += 1
         return gone
+
+
+def kept_by(words: Mapping[str, JsonValue], now: datetime) -> list[Kept]:
+    """Return the nodes that the stored words of one cluster keep out, by their keys. What can't be read is left out."""
+    entries, releases = [], []
+    for key, value in words.items():
+        try:
+            if key.endswith("/release"):
+                releases.append(Release.from_record(value))
+            else:
+                entries.append(Entry.from_record(value))
+        except UnreadableRecordError:
+            continue
+    return in_force(entries, releases, now)
 
 
 def entries_of(chain: Chain, incidents: Iterable[Incident], expiry: timedelta = EXPIRY) -> list[Entry]:
@@ -118,6 +122,7 @@ def _entry(chain: Chain, incident: Incident, node: str, word: str, expiry: timed
         reason=incident.diagnosis.text[:TEXT],
         evidence=incident.diagnosis.root.text[:TEXT] if incident.diagnosis.root else "",
         chain_id=chain.chain_id,
+        dag_id=chain.dag_id,
         task=f"{chain.dag_id}.{chain.task_id}",
         since=incident.detected_at,
         until=incident.detected_at + expiry,

@@ -12,44 +12,11 @@ import json
 from argparse import Namespace
 from datetime import datetime, timedelta, timezone
 
-from pydantic import JsonValue
-
 from airflow_ft.attempts.quarantine import PREFIX, Quarantine
 from airflow_ft.core.quarantine import Entry
-from airflow_ft.views.records import database
+from airflow_ft.views.variables import DatabaseStore
 
 LIST, ADD, RELEASE = "list", "quarantine", "release"
-
-
-class DatabaseStore:
-    """Airflow's variables, from outside of a task."""
-
-    def keys(self, prefix: str) -> list[str]:
-        """Return all keys that begin so."""
-        from airflow.models import Variable
-        from sqlalchemy import select
-
-        with database() as session:
-            return [str(key) for key in session.scalars(select(Variable.key).where(Variable.key.startswith(prefix)))]
-
-    def get(self, key: str) -> JsonValue:
-        """Return a value, or ``None``."""
-        from airflow.models import Variable
-
-        value: JsonValue = Variable.get(key, default_var=None, deserialize_json=True)
-        return value
-
-    def set(self, key: str, value: JsonValue) -> None:
-        """Store a value."""
-        from airflow.models import Variable
-
-        Variable.set(key, value, serialize_json=True)
-
-    def delete(self, key: str) -> None:
-        """Remove a key."""
-        from airflow.models import Variable
-
-        Variable.delete(key)
 
 
 def nodes(args: Namespace) -> None:

@@ -40,7 +40,10 @@ Word = Literal["person", "platform", "job", "refusal"]
 
 
 class Entry(Record):
-    """One word about one node. ``by`` is who said it: a chain's task, or a person's name."""
+    """One word about one node. ``by`` is who said it: a chain's task, or a person's name.
+
+    ``dag_id`` is that of a chain's word: who may not read that DAG isn't told of it.
+    """
 
     version: int = RECORD_VERSION
     node: str
@@ -48,6 +51,7 @@ class Entry(Record):
     reason: str = ""
     evidence: str = ""
     chain_id: str = ""
+    dag_id: str = ""
     task: str = ""  # dag.task: chains of one task are not unrelated
     since: AwareDatetime
     until: AwareDatetime
