@@ -18,6 +18,9 @@ Json = dict[str, Any]
 FINISHED = ("success", "failed")
 UNMAPPED = -1
 POLL_SECONDS = 0.25
+# On sqlite Airflow's api-server may block itself for the five seconds that it waits for the database: it writes its audit
+# line on the event loop, which another request needs to end its transaction. Both are let go then, and one is rolled back.
+BUSY_TRIES = 5
 
 
 class AirflowApiError(Exception):
@@ -58,6 +61,10 @@ class AirflowClient:
         response = self._send(method, path, body, query)
         if response.status_code == 401:  # no token yet, or the api-server has new secrets
             self._log_in()
+            response = self._send(method, path, body, query)
+        tries = 1
+        while response.status_code == 500 and '"Database error"' in response.text and tries < BUSY_TRIES:
+            tries += 1
             response = self._send(method, path, body, query)
         if response.is_error:
             raise AirflowApiError(method, path, response.status_code, response.text)
