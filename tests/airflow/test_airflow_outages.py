@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Iterator
 
 import pytest
 
@@ -15,6 +16,7 @@ pytestmark = [pytest.mark.airflow, pytest.mark.timeout(600), pytest.mark.row("P1
 
 IN_PLACE = "--crash-at 3"
 GOES_ON = "--endless"  # until it is enough
+FROZEN_SECONDS = 12.0  # longer than the tests' health thresholds of triggerer and scheduler
 # Where a worker stands when the scheduler, or the api-server, dies.
 STANDS = ("start.before_submit", "start.after_submit", "execute.before_defer", "record.before_attempt")
 
@@ -89,6 +91,41 @@ def test_a_rolling_restart_of_all_parts_touches_no_training(airflow: Harness) ->
     airflow.wait_ended([deferred, restarted])
     check(airflow, deferred)
     check(airflow, restarted, in_place=1, nodes=2)
+
+
+def outages(airflow: Harness) -> Iterator[str]:
+    """Twenty outages, one after the other: each part dies by -9 and by TERM, and those that a task needs freeze."""
+    for component in (*COMPONENTS, *reversed(COMPONENTS)):
+        airflow.stack.kill(component)
+        airflow.stack.restart(component)
+        yield f"kill -9 of the {component}"
+        airflow.stack.restart(component)
+        yield f"restart of the {component}"
+    for component in ("triggerer", "scheduler", "api-server", "triggerer"):
+        airflow.stack.kill(component, signal.SIGSTOP)
+        time.sleep(FROZEN_SECONDS)
+        airflow.stack.kill(component, signal.SIGCONT)
+        yield f"freeze of the {component}"
+
+
+@pytest.mark.story("LIF-01")
+def test_twenty_outages_in_a_row_leave_the_job_and_its_attempt_alone(airflow: Harness) -> None:
+    """One training, from the first outage to the last: the same processes, one attempt, and it is still watched."""
+    run = airflow.start("one_node", GOES_ON, name="twenty")
+    airflow.wait_watched(run)
+    training = {process.pid for process in airflow.processes(run)}
+    count = 0
+    with airflow.unguarded(*COMPONENTS):
+        for outage in outages(airflow):
+            count += 1
+            airflow.stack.wait_healthy()
+            assert {process.pid for process in airflow.processes(run)} == training, outage
+    assert count == 20
+    seen = airflow.client.xcom(*run.key, "ft_progress")
+    airflow.wait(lambda: airflow.client.xcom(*run.key, "ft_progress") != seen, "progress after the last outage")
+    airflow.enough(run)
+    airflow.wait_ended([run])
+    check(airflow, run)
 
 
 @pytest.mark.story("LIF-01")
