@@ -18,8 +18,8 @@ Json = dict[str, Any]
 FINISHED = ("success", "failed")
 UNMAPPED = -1
 POLL_SECONDS = 0.25
-# On sqlite Airflow's api-server may block itself for the five seconds that it waits for the database: it writes its audit
-# line on the event loop, which another request needs to end its transaction. Both are let go then, and one is rolled back.
+# On sqlite Airflow's api-server may block itself for the five seconds that it waits for the database: it writes its
+# audit line on the event loop, which another request needs to end its transaction. Then one of the two is rolled back.
 BUSY_TRIES = 5
 
 
