@@ -22,14 +22,14 @@ from airflow_ft.core.rules import Signature
 
 # kind of evidence: (right, of) at first sight
 SEEN: dict[str, tuple[int, int]] = {
-    "ambiguous": (16, 21),
-    "cascade": (21, 25),
-    "code": (9, 10),
-    "generic": (16, 26),
-    "likely": (53, 56),
-    "planned": (11, 11),
-    "sure": (92, 94),
-    "weak": (6, 8),
+    "ambiguous": (23, 28),
+    "cascade": (27, 31),
+    "code": (13, 14),
+    "generic": (25, 36),
+    "likely": (74, 80),
+    "planned": (15, 16),
+    "sure": (135, 138),
+    "weak": (9, 11),
 }
 PRIOR = 4
 NOT_SEEN = 0.5  # of a kind that no first sight rested on, nothing is known
