@@ -9,14 +9,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from airflow_ft.attempts.approvals import approved_question
 from airflow_ft.attempts.conclude import echoed
-from airflow_ft.attempts.ports import Conclusion, WatchOrder
+from airflow_ft.attempts.ports import Conclusion, SeenFault, WatchOrder
 from airflow_ft.attempts.record import NOTIFIED
 from airflow_ft.attempts.sight import Sight
 from airflow_ft.backends.base import Observation
 from airflow_ft.core.chain import Debt, End, Incident, Notice, Outcome
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.faults import Diagnosis, FaultClass
+from airflow_ft.core.hang import HangVerdict
 
 NOTICES_KEPT = 20
 NOTICE_LENGTH = 250
@@ -69,17 +71,24 @@ class Account:
 
     def add(self, incident: Incident) -> bool:
         """Add a restart in place. Returns whether it is new: an order may be given more than once."""
-        new = all(known.generation != incident.generation for known in self.incidents)
+        others = self._others(incident)
+        new = all(known.generation != incident.generation for known in others)
         if new:
-            self.incidents.append(incident)
+            self.incidents = [*others, incident]
         return new
+
+    def _others(self, incident: Incident) -> list[Incident]:
+        """Return all but the question that ``incident`` is the answered form of."""
+        approved = approved_question(self.incidents, incident.generation) if incident.decision.answer else None
+        return [one for one in self.incidents if one is not approved]
 
     def learn(self, seen: Observation, recalled: dict[int, Incident]) -> list[Incident]:
         """Take over the restarts in place that another process has ordered: from the try's XComs, else the agents."""
         known = max((incident.decision.generation for incident in self.incidents), default=0)
         told = {one.decision.generation: one for one in echoed(seen)} | recalled
         learned = [told[generation] for generation in sorted(told) if known < generation <= seen.generation]
-        self.incidents += [one.but(ordered_at=one.ordered_at or seen.at) for one in learned]
+        for one in learned:
+            self.incidents = [*self._others(one), one.but(ordered_at=one.ordered_at or seen.at)]
         return learned
 
     def remember_recovery(self) -> None:
@@ -110,7 +119,7 @@ class Account:
         planned = incident.diagnosis.disruption
         end = PLANNED_ENDS.get(planned, End.DISRUPTED) if planned else End.FAULT
         outcome = Outcome(end=end, text=incident.diagnosis.text[:OUTCOME_LENGTH], code=seen.code)
-        return self.conclusion(seen, outcome, debt, (*self.incidents, incident))
+        return self.conclusion(seen, outcome, debt, (*self._others(incident), incident))
 
     def conclusion(
         self, seen: Observation, outcome: Outcome, debt: Debt | None, incidents: Sequence[Incident] | None = None
@@ -136,3 +145,16 @@ class Account:
         """Return what is known so far: the attempt goes on."""
         outcome = Outcome(end=End.UNKNOWN, text="It goes on.")
         return self.conclusion(seen, outcome, None).but(interim=True, stopped=False)
+
+    def handed_over(self, seen: Observation, verdict: HangVerdict | None, detected_at: datetime) -> Conclusion:
+        """Return what is known of a fault that the stages of the explicit form look into."""
+        number, generation = self._order.ref.attempt, seen.generation
+        fault = SeenFault(attempt=number, generation=generation, detected_at=detected_at, verdict=verdict)
+        return self.interim(seen).but(fault=fault)
+
+
+def stop_decision(reason: str, order: WatchOrder, last: Decision | None) -> Decision:
+    """Return a decision to stop that no fault has led to: a time limit, a person's cancel."""
+    ledger = last.ledger if last else order.ledger
+    excluded = last.excluded_nodes if last else order.excluded_nodes
+    return Decision(action=Action.FAIL, reason=reason, ledger=ledger, excluded_nodes=excluded)

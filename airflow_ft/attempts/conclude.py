@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_ft.attempts.approvals import approved_question, carried_out
 from airflow_ft.attempts.crash_points import reach
 from airflow_ft.attempts.deadlines import ACT_SECONDS, CANCEL_MARGIN_SECONDS, STACKS_SECONDS, limited
 from airflow_ft.attempts.ports import Desk, WatchOrder
@@ -31,7 +32,7 @@ from airflow_ft.backends.time_limits import within
 from airflow_ft.core.chain import Debt, Incident
 from airflow_ft.core.classify import classify
 from airflow_ft.core.decide import decide, past_fault
-from airflow_ft.core.decisions import Action, Decision
+from airflow_ft.core.decisions import Action
 from airflow_ft.core.explain import inputs_of
 from airflow_ft.core.faults import Diagnosis, FaultClass, Retry
 from airflow_ft.core.hang import HangVerdict
@@ -77,9 +78,17 @@ class Concluder:
     told_again: int | None = None  # the generation about which it was said that its decision is carried out again
 
     async def conclude(
-        self, seen: Observation, verdict: HangVerdict | None, known: Sequence[Incident], detected_at: datetime
+        self,
+        seen: Observation,
+        verdict: HangVerdict | None,
+        known: Sequence[Incident],
+        detected_at: datetime,
+        diagnosed: tuple[Diagnosis, tuple[RuleHit, ...]] | None = None,
     ) -> Incident:
-        """Diagnose and decide about generation ``seen.generation``. Nothing is killed yet."""
+        """Diagnose and decide about generation ``seen.generation``. Nothing is killed yet.
+
+        :param diagnosed: what ``diagnose`` has found already, if somebody asked it before.
+        """
         written = await self._published(seen) or _echoed(seen)
         if written is not None and not self._can_be_carried_out(written, seen):
             self.desk.say(f"What was decided on generation {seen.generation} is not possible any more; deciding anew.")
@@ -89,11 +98,17 @@ class Concluder:
                 self.told_again = seen.generation
                 self.desk.say(f"A decision on generation {seen.generation} is written already; it is carried out.")
             return written
+        approved = approved_question(known, seen.generation, self.sight.progress.step)
+        if approved is not None:
+            possible = Action.RESTART_IN_PLACE in self._possible(seen)
+            incident = carried_out(approved, self.policy, self.desk.now(), possible=possible)
+            self.desk.say(f"Decision: {incident.decision.reason}", warning=True)
+            return incident
         if verdict is None and self._is_the_same(seen, known):
             incident = self._once_more(seen, known[-1], detected_at)
             self.desk.say(f"Decision: {incident.decision.reason}", warning=True)
             return incident
-        diagnosis, hits = await self._diagnosis(seen, verdict)
+        diagnosis, hits = diagnosed or await self.diagnose(seen, verdict)
         reach("conclude.diagnosed")
         situation, now = (await self._situation(seen, diagnosis, verdict, known, hits)).compact(), self.desk.now()
         decision = decide(self.policy, situation, now)
@@ -162,7 +177,8 @@ class Concluder:
 
     # --- evidence ------------------------------------------------------------------------------------------------
 
-    async def _diagnosis(self, seen: Observation, verdict: HangVerdict | None) -> tuple[Diagnosis, tuple[RuleHit, ...]]:
+    async def diagnose(self, seen: Observation, verdict: HangVerdict | None) -> tuple[Diagnosis, tuple[RuleHit, ...]]:
+        """Gather evidence from everywhere and classify it. On a hang stacks are dumped first. Nothing is killed."""
         try:
             stacks = await self._stacks() if verdict is not None else []
             gathered = await gather(self.backend, self.order.ref)
@@ -357,13 +373,6 @@ async def cancel_for_person(order: WatchOrder, desk: Desk) -> None:
             desk.say(f"{order.ref.name} is stopped.")
             return
     desk.say(f"Cancel owed: {order.ref.name} may still run. `airflow ft reap` collects it.", warning=True)
-
-
-def stop_decision(reason: str, order: WatchOrder, last: Decision | None) -> Decision:
-    """Return a decision to stop that no fault has led to: a time limit, a person's cancel."""
-    ledger = last.ledger if last else order.ledger
-    excluded = last.excluded_nodes if last else order.excluded_nodes
-    return Decision(action=Action.FAIL, reason=reason, ledger=ledger, excluded_nodes=excluded)
 
 
 def _incident(value: object) -> Incident | None:

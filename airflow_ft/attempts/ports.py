@@ -9,10 +9,13 @@ from pydantic import AwareDatetime, Field, JsonValue
 
 from airflow_ft.attempts.deadlines import QUIET_SECONDS
 from airflow_ft.core.chain import Attempt, Debt, Incident, JobRef, Notice, Outcome, PastFault
+from airflow_ft.core.faults import Diagnosis
+from airflow_ft.core.hang import HangVerdict
 from airflow_ft.core.ledger import Ledger, Run
 from airflow_ft.core.progress import Progress
 from airflow_ft.core.records import RECORD_VERSION, Record
 from airflow_ft.core.recovery import Recovery
+from airflow_ft.core.user_rules import RuleHit
 
 # The states of Airflow in which a task instance is over: no try of it will see to its job any more.
 TASK_ENDED = frozenset({"success", "failed", "skipped", "upstream_failed", "removed"})
@@ -95,6 +98,20 @@ class WatchOrder(Record):
     deferred_at: AwareDatetime | None = None
     quiet_seconds: float = QUIET_SECONDS  # after the deferral nothing is handed to the worker for so long
     progress_pattern: str | None = None
+    staged: bool = False  # a fault is handed over before it is looked into: tasks of their own diagnose, decide, act
+    until_recovered: bool = False  # hand over as soon as it is known whether training has recovered
+
+
+class SeenFault(Record):
+    """A fault on its way through the stages of the explicit form; each of them adds what it found."""
+
+    attempt: int
+    generation: int = 0
+    detected_at: AwareDatetime
+    verdict: HangVerdict | None = None
+    diagnosis: Diagnosis | None = None
+    rule_hits: tuple[RuleHit, ...] = ()
+    incident: Incident | None = None  # with the decision
 
 
 class Conclusion(Record):
@@ -120,6 +137,7 @@ class Conclusion(Record):
     debts: tuple[Debt, ...] = ()
     notices: tuple[Notice, ...] = ()
     log_path: str | None = None
+    fault: SeenFault | None = None  # of a staged watch: what it was ended by, with nothing done about it yet
 
 
 class Started(Record):

@@ -18,8 +18,8 @@ from typing import Any
 
 from pydantic import JsonValue
 
-from airflow_ft.attempts.account import CANCELLED, Account
-from airflow_ft.attempts.conclude import Concluder, VoidDecisionError, stop_decision
+from airflow_ft.attempts.account import CANCELLED, Account, stop_decision
+from airflow_ft.attempts.conclude import Concluder, VoidDecisionError
 from airflow_ft.attempts.crash_points import reach
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.attempts.ports import Conclusion, Desk, WatchOrder
@@ -109,6 +109,9 @@ class Watch:
     async def _news(self, seen: Observation) -> Conclusion | None:
         """Hand over what people should hear now, and only while nothing has to be done: the next watch goes on."""
         since = self._order.deferred_at
+        if self._order.until_recovered and (self._sight.recovery is None or self._sight.recovery.state != "pending"):
+            await self._reporter.hand_over(self._state())
+            return self._account.interim(seen)
         quiet = since is not None and (self._desk.now() - since).total_seconds() < self._order.quiet_seconds
         calm = seen.state is JobState.RUNNING and all(node.generation == seen.generation for node in seen.nodes)
         if not self._order.tells or quiet or not calm or not self._account.has_news or self._account.is_fresh:
@@ -289,10 +292,17 @@ class Watch:
         alive = seen.state is JobState.RUNNING and not seen.cancelled
         if verdict is None and alive and not takes_over and not self._is_ending(seen):
             return None  # it was a passing state: somebody has restarted it
+        if self._order.staged:
+            await self._reporter.hand_over(self._state())
+            return self._account.handed_over(seen, verdict, detected_at or seen.at)
         incident = await self._concluder.conclude(seen, verdict, self._account.incidents, detected_at or seen.at)
         if pulse.jumped():
             self._desk.say("This process was frozen meanwhile; looking again before anything is done.")
             return None
+        return await self._carried_out(incident, seen)
+
+    async def _carried_out(self, incident: Incident, seen: Observation) -> Conclusion | None:
+        """Carry out a decision. Returns ``None`` if the attempt goes on."""
         self._sight.failed()
         self._account.remember_recovery()
         if incident.decision.action is Action.RESTART_IN_PLACE:
