@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_ft.attempts.checkups import Witness, bisect_entries
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.attempts.quarantine import Quarantine, written
 from airflow_ft.attempts.record import NOTICE, with_event
@@ -22,7 +23,6 @@ from airflow_ft.core.decide import decide, past_fault
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import Diagnosis, FaultClass, Retry, Suspect
 from airflow_ft.core.policy import FaultTolerancePolicy
-from airflow_ft.core.quarantine import EXPIRY, TEXT, Entry
 from airflow_ft.core.situation import Situation
 from airflow_ft.diagnosis.bisecting import Bisecting
 
@@ -100,22 +100,10 @@ class Bisector:
         """What it found is known to all DAGs; what the user's own program said counts like a job's word."""
         if self.quarantine is None or self.policy.bisect is None:
             return
-        entries = [
-            Entry(
-                node=node,
-                word="job" if self.policy.bisect.command else "platform",
-                reason=f"found by a bisect: {result}"[:TEXT],
-                evidence="; ".join(result.details.values())[:TEXT],
-                chain_id=chain.chain_id,
-                dag_id=chain.dag_id,
-                task=f"{chain.dag_id}.{chain.task_id}",
-                since=now,
-                until=now + EXPIRY,
-                by=f"{chain.dag_id}.{chain.task_id}, bisect",
-            )
-            for node in result.faulty_nodes
-            if node in chain.excluded_nodes
-        ]
+        task = f"{chain.dag_id}.{chain.task_id}"
+        witness = Witness(chain.dag_id, task, f"{task}, bisect", now, chain.chain_id)
+        entries = bisect_entries(result, bool(self.policy.bisect.command), witness)
+        entries = [entry for entry in entries if entry.node in chain.excluded_nodes]
         written(self.quarantine, entries, self.say)
 
 

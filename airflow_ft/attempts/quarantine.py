@@ -153,7 +153,7 @@ async def kept_out(
     say: Say,
 ) -> tuple[list[str], list[str]]:
     """Return who is kept out of a submission, and who is avoided where others are free, because of other chains."""
-    kept = _looked_up(quarantine, now, say)
+    kept = looked_up(quarantine, now, say)
     if not kept:
         return [], []
     try:
@@ -167,7 +167,7 @@ async def kept_out(
     return [one.node for one in out], [one.node for one in avoided]
 
 
-def _looked_up(quarantine: Quarantine | None, now: datetime, say: Say) -> list[Kept]:
+def looked_up(quarantine: Quarantine | None, now: datetime, say: Say) -> list[Kept]:
     """The nodes in quarantine; none where that can't be seen, which is said."""
     if quarantine is None:
         return []

@@ -210,9 +210,13 @@ class StackGroup(Record):
 
 
 class PoolView(Record):
-    """The nodes that exist and are in service, for the cap on exclusions."""
+    """The nodes that exist and are in service, for the cap on exclusions.
+
+    ``free`` are those that nobody uses now; ``None`` where the backend can't tell.
+    """
 
     nodes: tuple[str, ...] = ()
+    free: tuple[str, ...] | None = None
 
 
 class Capability(str, Enum):

@@ -6,6 +6,8 @@ from typing import Any
 
 from airflow.cli.cli_config import ActionCommand, Arg, CLICommand, GroupCommand, lazy_load_command
 
+from airflow_ft.cli.probe_arguments import BISECT
+
 _arg: Any = Arg  # untyped in Airflow
 
 DAG = _arg(("dag_id",), help="The DAG's id")
@@ -59,6 +61,7 @@ NODE = _arg(("node",), nargs="?", help="The node's name")
 CLUSTER = _arg(("--cluster",), help="Where the node is, as the list shows it: local:default, kubernetes:gpu_cluster")
 WHY = _arg(("--why",), help="The reason, for whoever reads the list")
 HOURS = _arg(("--hours",), type=float, default=72.0, help="For how long (default: 72)")
+BISECTING = tuple(_arg(flags, **options) for flags, options in BISECT)
 YES = _arg(("--yes",), action="store_true", help="Do it; without this it is only shown what would be done")
 
 
@@ -110,6 +113,12 @@ def get_cli_commands() -> list[CLICommand]:
                     help="Show the nodes in quarantine; put one in, or release one",
                     func=lazy_load_command("airflow_ft.cli.nodes.nodes"),
                     args=(NODES_ACTION, NODE, CLUSTER, WHY, HOURS, JSON),
+                ),
+                ActionCommand(
+                    name="bisect",
+                    help="Find the node or the pair of nodes that makes tests fail",
+                    func=lazy_load_command("airflow_ft.cli.bisect.bisect"),
+                    args=BISECTING,
                 ),
                 ActionCommand(
                     name="reap",

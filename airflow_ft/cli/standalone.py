@@ -13,7 +13,7 @@ from airflow_ft.backends.base import PERSON, BackendError
 from airflow_ft.backends.local import inventory
 from airflow_ft.backends.local.backend import create_backend
 from airflow_ft.backends.local.job import resolve_root
-from airflow_ft.cli import classify, policy, progress, replay, simulate
+from airflow_ft.cli import bisect, classify, policy, preflight, progress, replay, simulate
 from airflow_ft.core.chain import JobRef
 
 Arguments = argparse.Namespace
@@ -57,6 +57,8 @@ def _parser() -> argparse.ArgumentParser:
     policy.add_parser(commands)
     replay.add_parser(commands, shown)
     simulate.add_parser(commands, shown)
+    preflight.add_parser(commands)
+    bisect.add_parser(commands)
     cancel = commands.add_parser("cancel", parents=[local], help="stop a job")
     cancel.add_argument("name")
     cancel.set_defaults(run=_cancel)

@@ -83,7 +83,7 @@ def test_a_search_that_is_repeated_adopts_the_tests_that_have_run(root: str, tmp
 def test_a_test_that_finds_no_node_is_lost_and_blames_nobody(
     root: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("airflow_ft.diagnosis.bisecting.START_SECONDS", 1.0)
+    monkeypatch.setattr("airflow_ft.diagnosis.probing.START_SECONDS", 1.0)
     # n1 is held by another job for all the time.
     from tests.backends.conformance import LocalSystem
 

@@ -83,8 +83,8 @@ class LocalBackend:
         return await _in_thread(facts.evidence, _folder(ref), seen, identity.folders if identity else ())
 
     async def pool(self, ref_or_job: JobRef | TrainingJob) -> PoolView:
-        """Return the nodes in service."""
-        return await _in_thread(lambda: PoolView(nodes=tuple(_pool(ref_or_job).in_service())))
+        """Return the nodes in service, and which of them are free."""
+        return await _in_thread(_pool_view, ref_or_job)
 
     async def dump_stacks(self, ref: JobRef) -> Sequence[StackGroup]:
         """Dump the stacks of every process of the command."""
@@ -186,6 +186,12 @@ def _folder(ref: JobRef) -> JobFolder:
 def _folder_of(name: str, job: TrainingJob | None) -> JobFolder:
     creation.refuse_bad_name(name)
     return JobFolder(resolve_root(_local(job).root if job else None), name)
+
+
+def _pool_view(ref_or_job: JobRef | TrainingJob) -> PoolView:
+    pool = _pool(ref_or_job)
+    nodes = tuple(pool.in_service())
+    return PoolView(nodes=nodes, free=tuple(node for node in nodes if pool.is_free(node)))
 
 
 def _pool(ref_or_job: JobRef | TrainingJob) -> Pool:
