@@ -155,7 +155,7 @@ def _excused(facts: Facts, reading: Reading) -> Diagnosis | None:
     if line.trust is not Trust.PLATFORM or not sure:
         told = [f for f in reading.findings if f.trust is Trust.PLATFORM and f.signature.role is Role.ROOT]
         before += [f for f in told if not f.signature.disruption]
-    if any(_is_specific(f.signature) for f in before) or (not sure and before):
+    if any(_is_specific(f.signature) for f in before) or (not sure and (before or _failed_elsewhere(reading, line))):
         return None
     if not sure and any(death.code < 0 and not death.victim for death in reading.deaths):
         return None
@@ -164,6 +164,13 @@ def _excused(facts: Facts, reading: Reading) -> Diagnosis | None:
         if waits:  # it stood still until the limit
             return diagnoses.from_line(facts, reading, waits[-1], None).but(second_class=FaultClass.UNKNOWN)
     return diagnoses.excused(facts, reading, line)
+
+
+def _failed_elsewhere(reading: Reading, line: Finding) -> bool:
+    """Whether a rank of another node failed by itself, and not clearly later: its launcher stops the healthy ranks."""
+    here = line.who.node
+    failed = [f for f in reading.findings if f.failed_alone and here and f.who.node not in (None, here)]
+    return any(other in reading.timeline.first([line, other], lambda f: (f.source, f.at)) for other in failed)
 
 
 def _may_excuse(facts: Facts, finding: Finding) -> bool:

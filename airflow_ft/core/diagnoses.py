@@ -12,6 +12,7 @@ from airflow_ft.core.prefixes import Who
 from airflow_ft.core.rules import RuleSet, Signature
 from airflow_ft.core.waiting import missing_ranks
 
+THICK = 0.7  # from here a signature is sure enough to say that a retry is useless
 MAX_EVIDENCE = 20  # DESIGN §3
 
 
@@ -44,7 +45,7 @@ def from_line(facts: Facts, reading: Reading, line: Finding, death: Death | None
         root=root,
         suspects=named,
         confidence=confidence,
-        retry=signature.retry,
+        retry=_retry(reading, line),
         signature=None if signature.generic else signature.id,
         second_class=signature.second_class,
         advice=signature.advice,
@@ -161,13 +162,30 @@ def unknown(facts: Facts, reading: Reading) -> Diagnosis:
 
 def _writer(reading: Reading, line: Finding, death: Death | None) -> Who:
     """Return who wrote a line; if it isn't signed, the one rank that printed the same kind of line with its name."""
+    alike = {f.who for f in reading.findings if f.signature.id == line.signature.id and f.who.is_known}
     if line.who.is_known:
+        global_rank = {who.rank for who in alike if who.rank is not None and who.node in (None, line.who.node)}
+        if line.who.rank is None and len(global_rank) == 1:  # one library says the GPU, another one the rank
+            return line.who._replace(rank=global_rank.pop())
         return line.who
     if death is not None:
         node = line.who.node if line.trust is Trust.PLATFORM and line.who.node else death.who.node
         return death.who._replace(node=node)
-    alike = {f.who for f in reading.findings if f.signature.id == line.signature.id and f.who.is_known}
     return alike.pop()._replace(node=line.who.node) if len(alike) == 1 else line.who
+
+
+def _retry(reading: Reading, line: Finding) -> Retry:
+    """Say that a retry is useless only on good evidence: a cause that is sure, and nothing that a retry would cure.
+
+    A night's budget is worth more than one start too many, and a wrong stop costs the night.
+    """
+    signature = line.signature
+    if signature.retry is not Retry.USELESS or signature.user:
+        return signature.retry
+    thin = signature.role is not Role.ROOT or signature.confidence < THICK
+    rivals = (f for f in reading.findings if f.signature.retry is Retry.USEFUL and f.signature.role is Role.ROOT)
+    cured = any(not f.signature.connects and not f.is_warning and f.signature.confidence >= THICK for f in rivals)
+    return Retry.UNKNOWN if thin or cured else Retry.USELESS
 
 
 def _is_strangers_word(line: Finding) -> bool:

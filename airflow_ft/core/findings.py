@@ -59,6 +59,18 @@ class Finding:
         """Whether its program says that it goes on: a warning, a note, something that it tries again."""
         return _GOES_ON.search(self.text) is not None
 
+    @property
+    def misses_a_peer(self) -> bool:
+        """Whether it only says that somebody else didn't come, or can't be reached."""
+        known = self.signature
+        return not known.vague and (known.fault_class is FaultClass.COMM_HANG or known.connects)
+
+    @property
+    def failed_alone(self) -> bool:
+        """Whether a known rank says that itself failed, and not by a connection to somebody else."""
+        own = self.signature.role is Role.ROOT and self.who.is_known and not self.misses_a_peer
+        return own and not self.is_warning and not (self.signature.generic and _ABOUT_OTHERS.search(self.text))
+
 
 @dataclass(frozen=True)
 class Words:
@@ -115,7 +127,7 @@ def read_logs(logs: Sequence[LogText], rules: RuleSet, good: Sequence[LogText] =
     # A rank's own file repeats the common log.
     unique = {(f.who, f.text, f.signature.id): f for f in reversed(named) if f.who.is_known}
     first_only = [f for f in named if unique.get((f.who, f.text, f.signature.id), f) is f]
-    first_only = _without_vague(_without_consequences(first_only))
+    first_only = _without_vague(_as_consequences(_without_consequences(first_only)))
     timeline = align(steps, [(log.source, log.node) for log in logs])
     reading = Reading(tuple(first_only), tuple(found_deaths), tuple(words), tuple(everybody), tuple(fresh), timeline)
     judged = [replace(death, victim=death.victim or _crashed_on_its_way_out(death, reading)) for death in found_deaths]
@@ -137,6 +149,20 @@ def _without_consequences(findings: list[Finding]) -> list[Finding]:
         if is_loss and signature.second_class is FaultClass.NET_FABRIC:
             lost[finding.source] = min(finding.line, lost.get(finding.source, finding.line))
     return [f for f in findings if not f.signature.connects or f.line < lost.get(f.source, f.line + 1)]
+
+
+def _as_consequences(findings: list[Finding]) -> list[Finding]:
+    """Where a rank failed by itself, what other ranks say of a peer that they miss is a consequence (a cascade)."""
+    missing = [f for f in findings if f.misses_a_peer]
+    alone = [f for f in findings if f.failed_alone and not any(m.who.is_same(f.who) for m in missing)]
+    if not alone:
+        return findings
+    return [
+        replace(f, signature=f.signature.model_copy(update={"role": Role.CASCADE}))
+        if f.misses_a_peer and f.signature.role is Role.ROOT
+        else f
+        for f in findings
+    ]
 
 
 def _crashed_on_its_way_out(death: Death, reading: Reading) -> bool:
@@ -163,6 +189,10 @@ _GOES_ON = re.compile(  # NCCL calls its errors warnings
     r"(?i:\bretry(?:ing)?\b|will be retried|trying again|falling back|\bretries left)"
     r"|(?<!NCCL )(?<!:\d )\bWARN(?:ING)?\b|\bWarning: |\[W\d|\[W |\b(?:INFO|DEBUG)\b|^[WI]\d{4} "
 )
+_ABOUT_OTHERS = re.compile(  # of an exception that no signature knows
+    r"^(?:\w+\.)*(?:Connection\w*|BrokenPipe|EOF|Timeout|Dist\w+)(?:Error|Exception)?\b"
+    r"|(?i:\bpeers?\b|\bremote\b|connection|socket|timed? ?out|\b[nhrx]?ccl\b|gloo|barrier|communicator|other ranks?\b)"
+)
 _STARTED = re.compile(r'ft-agent [\w-]+ \{.*"event": ?"start"')
 _OURS = re.compile(  # agent lines; entries of signature files, printed as YAML, JSON or repr, behind any prefix
     r"ft-agent [\w-]+ \{|ft-agent: |\b(?:no_)?match: \[|\bpattern: ['\"]|\bxids: \{|\bid: [a-z0-9_]+\.[a-z0-9_.]+$"
@@ -181,6 +211,7 @@ _NAME = re.compile(r"^Name:\s+(?P<node>[\w.-]+)")
 _KUBELET = re.compile(r"\bkubelet, (?P<node>[\w.-]+)")
 _NODE_WORD = re.compile(r"(?<=\s)(?:node|gpu|ip|gke|aks|worker|compute|dgx|hgx)[\w.-]*\d[\w.-]*(?=\s)")
 _NODE_OBJECT = re.compile(r"\bnode/(?P<node>[a-z0-9][\w.-]*)|\bNode (?P<named>[a-z][\w.-]*\d[\w.-]*) ")
+_MESSAGE = re.compile(r"(?!Traceback )\S.{0,400}$")
 _TRACEBACK = re.compile(r"^Traceback \(most recent call last\):")
 
 
@@ -200,6 +231,7 @@ class _LogReading:
         self._in_traceback: set[Who] = set()
         self._seen: Counter[tuple[str, Who]] = Counter()
         self._summary: Who | None = None  # whose copied traceback is being read
+        self._open: dict[Who, str] = {}  # whose message ends in a colon, and goes on in the next line
         self._node = _described_node(self.lines) if log.trust is Trust.PLATFORM else None
 
     def read(self) -> None:
@@ -223,10 +255,23 @@ class _LogReading:
                 self.ranks[who] = None
             if index > alive and not self._read_summary(line, number, launcher.told):
                 self._match(text, number, who, line)
+                self._go_on(text, number, who, line)
             if not _NOISE.search(text):
                 self.words = [*self.words[1 - LAST_WORDS :], Words(self.log.source, number, text[:300], who)]
         stale = self.lines[alive][0] if alive >= 0 else 0
         self.deaths = [death for death in launcher.ends() if death.line > stale]
+
+    def _go_on(self, text: str, number: int, who: Who, line: str) -> None:
+        """Read a message that ends in a colon together with the line that it goes on in."""
+        begun, more = self._open.get(who, ""), text.strip()
+        if begun and more:
+            del self._open[who]
+            whole = f"{begun} {more}"
+            known = self.rules.match(whole)
+            if known is not None and not known.generic and known is not self.rules.match(more):
+                self._match(whole, number, who, line)
+        if more.endswith(":") and _MESSAGE.match(text):
+            self._open[who] = more
 
     def _read_summary(self, line: str, number: int, who: Who | None) -> bool:
         """Take the traceback that a launcher copies into its summary, indented, from the rank's error file."""

@@ -68,6 +68,8 @@ def of_line(facts: Facts, reading: Reading, line: Finding, who: Who) -> tuple[Su
         other = _same_with_node(reading, line)
         if other is not None and _blames_node(facts, reading, other, other.who):
             named.append(Suspect(kind="node", name=str(other.who.node)))
+    if line.signature.fault_class is FaultClass.HW_NODE and who.node and not any(s.kind == "node" for s in named):
+        named.append(Suspect(kind="address", name=who.node))  # where it is; one sign leaves no node out
     return tuple(dict.fromkeys(named))
 
 
@@ -98,6 +100,9 @@ _PEER = re.compile(
 )
 
 
+_GONE = re.compile(r"(?:unhealthy|stopped sending heartbeats|\bdied|crashed|\blost)\b.{0,80}?/task:(\d+)")
+
+
 def _told(reading: Reading, line: Finding) -> list[Suspect]:
     """Return the device or the peer that a line names, or else the next one of its kind."""
     alike = (f for f in reading.findings if _is_about_the_same(f, line) and f.who.may_be(line.who))
@@ -119,6 +124,8 @@ def _in_text(line: Finding) -> list[Suspect]:
         return [Suspect(kind="gpu", name=found[1])]
     if fault_class in (FaultClass.HW_NODE, FaultClass.OOM_GPU) and (found := _GPU.search(line.text)) is not None:
         return [Suspect(kind="gpu", name=found[1])]
+    if fault_class is FaultClass.UNKNOWN and (found := _GONE.search(line.text)) is not None:
+        return [Suspect(kind="rank", name=found[1])]
     if fault_class in (FaultClass.NET_FABRIC, FaultClass.UNKNOWN) and (found := _PEER.search(line.text)) is not None:
         return [Suspect(kind="address", name=found[1] or found[2])]
     return []

@@ -67,7 +67,7 @@ _RAY = re.compile(
 _NCCL = re.compile(r"(?P<node>[A-Za-z][\w.-]*):(?:\d+|X+):?(?:\d+|X+)? \[(?P<gpu>\d+)\] ")
 _NCCL_BARE = re.compile(r"\[(?P<gpu>\d+)\] (?=[\w/.]+:\d+ NCCL|NCCL)")
 _TASK = re.compile(r"\[\d{1,5}\] (?=\[)|[a-z]\.[\w-]+/(?P<task>\d+) |[A-Za-z][\w-]*\.\d+ -- ")
-_IN_TEXT = re.compile(r"^(?:[\w.]+: )?[Rr]ank (\d+): ")
+_IN_TEXT = re.compile(r"^(?:[\w.]+: )?[Rr]ank (\d+)[:,] ")
 _BRACKET_NODE = re.compile(r"\[(?!(?:rank|default|step|epoch)\d)(?P<node>[a-z][\w.-]*\d)\] (?=\S)")
 _KUBECTL = re.compile(r"\[pod/(?P<node>[\w.-]+)/[\w.-]+\] ")
 _STERN = re.compile(r"(?P<node>[a-z][a-z0-9-]*-[a-z0-9-]*\d[a-z0-9-]*) (?P<container>[a-z][a-z0-9-]*) (?:\S+Z )?")
@@ -78,6 +78,7 @@ _LEVEL = re.compile(  # a warning keeps its word
 _LABEL = re.compile(
     r" *(?:(?P<rank>\d{1,5})|\[(?P<bracketed>\d{1,5})\]"
     r"|\[?(?P<name>(?:pod/)?(?!(?i:rank|default)\d)[A-Za-z][\w./-]*\d[\w./-]*)\]?)(?: *\| |: |(?<=\d\]): ?)"
+    r"|(?P<service>(?!(?i:info|debug|warn|error|crit|fatal|trace|success))[A-Za-z][\w.-]*) *\| "
 )
 
 
@@ -106,7 +107,7 @@ class PrefixReader:
         if self.labelled and (label := _LABEL.match(text)) is not None:
             told = label["rank"] or label["bracketed"]
             rank = int(told) if told else None
-            node = node or label["name"]
+            node = node or label["name"] or label["service"]
             text = text[label.end() :]
         elif self._stern and (label := _STERN.match(text)) is not None:
             node, text = node or label["node"], text[label.end() :]

@@ -2,8 +2,8 @@
 
 A time-out is printed by those that came. In this order: ranks that a message names as missing (Horovod's stall check,
 ``monitoredBarrier``, HCCL's remote rank, a barrier's late tasks); ranks whose last enqueued collective is behind the
-others'; ranks that were seen in the log but printed no time-out; ranks below the highest one that were never seen at
-all, if they are few. Else nobody is named.
+others', who wait at an earlier number than the others do, or in another operation; ranks that were seen in the log but
+printed no time-out; ranks below the highest one that were never seen at all, if they are few. Else nobody is named.
 """
 
 from __future__ import annotations
@@ -20,13 +20,14 @@ _MISSING = re.compile(
     r"|^(\d+): \[\S*(?:Horovod|Distributed)|timed out task names: .*?/task:(\d+)"
     r"|(?:from|for) rank (\d+)\b.*time[d ]*out|[Rr]ank (\d+) (?:is|appears|seems) (?:to be )?(?:hung|stuck)"
 )
+_WORK = re.compile(r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)")
 _ENQUEUED = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (-?\d+)")
 
 
 def missing_ranks(reading: Reading) -> tuple[Suspect, ...]:
     """Return the ranks that did not come, if the logs tell."""
     waits = [f for f in reading.findings if f.signature.fault_class is FaultClass.COMM_HANG]
-    ranks = _named_missing(waits) or _behind(waits) or _silent(reading, waits)
+    ranks = _named_missing(waits) or _behind(waits) or _elsewhere(waits) or _silent(reading, waits)
     return tuple(Suspect(kind="rank", name=str(rank)) for rank in sorted(ranks)[:MAX_NAMED])
 
 
@@ -48,6 +49,22 @@ def _behind(waits: list[Finding]) -> set[int]:
     most = max(Counter(last.values()).items(), key=lambda item: (item[1], item[0]))[0]
     behind = {rank for rank, work in last.items() if work < most}
     return behind if len(behind) * 2 <= len(last) else set()
+
+
+def _elsewhere(waits: list[Finding]) -> set[int]:
+    """Return the few ranks that wait in an earlier operation than all others, or in another one at the same number.
+
+    Groups of ranks count each for themselves: nothing is said where the others don't agree on one operation.
+    """
+    at: dict[int, tuple[int, str]] = {}
+    for wait in waits:
+        if wait.who.rank is not None and (found := _WORK.search(wait.text)) is not None:
+            at.setdefault(wait.who.rank, (int(found[1]), found[2]))
+    places = Counter(at.values()).most_common()
+    if len(places) != 2 or places[1][1] * 2 > places[0][1]:
+        return set()
+    (most, _), (few, _) = places
+    return {rank for rank, place in at.items() if place == few} if few[0] <= most[0] else set()
 
 
 def _silent(reading: Reading, waits: list[Finding]) -> set[int]:
