@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from airflow_ft.attempts.approvals import approved_question
 from airflow_ft.attempts.conclude import echoed
 from airflow_ft.attempts.ports import Conclusion, SeenFault, WatchOrder
 from airflow_ft.attempts.record import NOTIFIED
@@ -70,17 +71,24 @@ class Account:
 
     def add(self, incident: Incident) -> bool:
         """Add a restart in place. Returns whether it is new: an order may be given more than once."""
-        new = all(known.generation != incident.generation for known in self.incidents)
+        others = self._others(incident)
+        new = all(known.generation != incident.generation for known in others)
         if new:
-            self.incidents.append(incident)
+            self.incidents = [*others, incident]
         return new
+
+    def _others(self, incident: Incident) -> list[Incident]:
+        """Return all but the question that ``incident`` is the answered form of."""
+        approved = approved_question(self.incidents, incident.generation) if incident.decision.answer else None
+        return [one for one in self.incidents if one is not approved]
 
     def learn(self, seen: Observation, recalled: dict[int, Incident]) -> list[Incident]:
         """Take over the restarts in place that another process has ordered: from the try's XComs, else the agents."""
         known = max((incident.decision.generation for incident in self.incidents), default=0)
         told = {one.decision.generation: one for one in echoed(seen)} | recalled
         learned = [told[generation] for generation in sorted(told) if known < generation <= seen.generation]
-        self.incidents += [one.but(ordered_at=one.ordered_at or seen.at) for one in learned]
+        for one in learned:
+            self.incidents = [*self._others(one), one.but(ordered_at=one.ordered_at or seen.at)]
         return learned
 
     def remember_recovery(self) -> None:
@@ -111,7 +119,7 @@ class Account:
         planned = incident.diagnosis.disruption
         end = PLANNED_ENDS.get(planned, End.DISRUPTED) if planned else End.FAULT
         outcome = Outcome(end=end, text=incident.diagnosis.text[:OUTCOME_LENGTH], code=seen.code)
-        return self.conclusion(seen, outcome, debt, (*self.incidents, incident))
+        return self.conclusion(seen, outcome, debt, (*self._others(incident), incident))
 
     def conclusion(
         self, seen: Observation, outcome: Outcome, debt: Debt | None, incidents: Sequence[Incident] | None = None

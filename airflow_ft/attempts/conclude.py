@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
+from airflow_ft.attempts.approvals import approved_question, carried_out
 from airflow_ft.attempts.crash_points import reach
 from airflow_ft.attempts.deadlines import ACT_SECONDS, CANCEL_MARGIN_SECONDS, STACKS_SECONDS, limited
 from airflow_ft.attempts.ports import Desk, WatchOrder
@@ -97,6 +98,12 @@ class Concluder:
                 self.told_again = seen.generation
                 self.desk.say(f"A decision on generation {seen.generation} is written already; it is carried out.")
             return written
+        approved = approved_question(known, seen.generation, self.sight.progress.step)
+        if approved is not None:
+            possible = Action.RESTART_IN_PLACE in self._possible(seen)
+            incident = carried_out(approved, self.policy, self.desk.now(), possible=possible)
+            self.desk.say(f"Decision: {incident.decision.reason}", warning=True)
+            return incident
         if verdict is None and self._is_the_same(seen, known):
             incident = self._once_more(seen, known[-1], detected_at)
             self.desk.say(f"Decision: {incident.decision.reason}", warning=True)

@@ -14,8 +14,10 @@ from airflow_ft.attempts.ports import Conclusion
 from airflow_ft.attempts.store import ChainStore
 from airflow_ft.core.chain import Attempt, AttemptState, Chain, ChainEvent, Debt, End, Outcome
 from airflow_ft.core.decisions import Action, Decision
+from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.progress import Progress
 from airflow_ft.core.story import fault_sentence, outcome_sentence
+from airflow_ft.core.switches import answered
 
 FAULTS_KEPT = 64
 EVENTS_KEPT = 40
@@ -138,13 +140,22 @@ def taken(chain: Chain, attempt: Attempt) -> Chain:
     )
 
 
-def write_answer(store: ChainStore, chain: Chain, decision: Decision, now: datetime) -> Chain:
-    """Write what a person's answer makes of the question that stands in the chain. Its cost is charged here, once.
+def answer_question(
+    store: ChainStore, chain: Chain, answer: str, by: str, policy: FaultTolerancePolicy, now: datetime
+) -> Chain:
+    """Write what a person's answer makes of the question that stands in the chain. Returns the chain's new head.
 
-    The head is the commit: it holds the question or the answer. A crash before it asks the person once more.
+    Its cost is charged here, once; but a job that is held, and whose restart in place is approved, is open again
+    afterwards: its watch carries that out, and charges it. The head is the commit: it holds the question or the answer.
+    A crash before it asks the person once more.
     """
     number = chain.attempts - 1
-    attempt = store.load_attempt(number)
+    attempt, asked = store.load_attempt(number), chain.decision
+    assert asked is not None
+    held = attempt is not None and any(debt.ref == attempt.ref for debt in chain.debts)
+    decision = answered(asked, answer, by, policy, now, held=held)
+    if attempt is not None and decision.action is Action.ASK:
+        return _reopened(store, chain, attempt, decision, now)
     if attempt is not None and attempt.incidents:
         last = attempt.incidents[-1]
         past = last.past.but(action=decision.action.value, charged=decision.charged) if last.past else None
@@ -159,6 +170,30 @@ def write_answer(store: ChainStore, chain: Chain, decision: Decision, now: datet
         excluded_nodes=decision.excluded_nodes,
         soft_nodes=decision.soft_nodes,
         faults=faults,
+    )
+    store.save(chain)
+    reach("answer.after")
+    return chain
+
+
+def _reopened(store: ChainStore, chain: Chain, attempt: Attempt, approved: Decision, now: datetime) -> Chain:
+    """Take an attempt that was held for a person out of what is over: what ``taken`` folded into the head goes."""
+    incidents = (*attempt.incidents[:-1], attempt.incidents[-1].but(decision=approved))
+    folded = sum(one.past is not None for one in incidents)
+    store.save_attempt(
+        attempt.but(
+            state=AttemptState.SUBMITTED, outcome=None, ended_at=None, fenced=False, debts=(), incidents=incidents
+        )
+    )
+    reach("answer.between")
+    chain = with_event(chain, now, ANSWERED, approved.reason, attempt.number).but(
+        open=attempt.number,
+        concluded=None,
+        decision=None,
+        faults=chain.faults[: len(chain.faults) - folded],
+        debts=tuple(debt for debt in chain.debts if debt.ref != attempt.ref),
+        told_generation=max(one.generation for one in incidents),
+        told_notice_at=max((one.at for one in attempt.notices), default=None),
     )
     store.save(chain)
     reach("answer.after")

@@ -300,7 +300,7 @@ class Starter:
             soft_nodes=(*attempt.soft_nodes, *avoided),
             preflight=self.policy.preflight_for_agent(),
             resume_from=attempt.resume_from,
-            hold=self.policy.hold_seconds,
+            hold=self.policy.agents_hold_seconds,
             grace=self.policy.grace_seconds,
         )
         self.naming(attempt.name, chain.chain_id)

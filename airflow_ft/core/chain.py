@@ -181,7 +181,7 @@ class Attempt(Record):
     def decision(self) -> Decision | None:
         """The decision that ended the attempt."""
         last = self.incidents[-1].decision if self.incidents else None
-        return last if last is not None and last.action.ends_attempt else None
+        return last if last is not None and last.ends_attempt else None
 
 
 class ChainEvent(Record):

@@ -77,6 +77,11 @@ class Decision(Record):
     answer: str = ""
     rule: str = ""
 
+    @property
+    def ends_attempt(self) -> bool:
+        """Whether the attempt is over with it. A question that was answered goes on, until its watch follows it."""
+        return self.action.ends_attempt and not (self.action is Action.ASK and bool(self.answer))
+
     def digest(self) -> str:
         """A short fingerprint. Agents accept an order again only with the same one. How it was found doesn't count."""
         text = json.dumps(self.but(considered=()).to_record(), sort_keys=True)

@@ -48,6 +48,8 @@ S = TypeVar("S", bound=CheckedSettings)
 _SWITCH = "Give a number from 1 to 128, or 0 to switch fault tolerance off."
 _COUNT = "Give a number from 1 to 128."
 _DAY = MAX_FREE_WINDOW.total_seconds()
+# Airflow looks for questions whose time is over every 15 s; a worker takes the answer, a watch carries it out.
+_ANSWER_MARGIN_SECONDS = 300.0
 
 
 class FaultTolerancePolicy(CheckedSettings):
@@ -76,7 +78,7 @@ class FaultTolerancePolicy(CheckedSettings):
     :param preflight: what is looked at on every node before training.
     :param on_preflight_error: a preflight that breaks or takes too long: ``train`` all the same, or ``fail``.
     :param settle_seconds: from the first node that is held to the decision, for evidence to arrive.
-    :param hold_seconds: how long a node waits for the decision.
+    :param hold_seconds: how long a node waits for the decision; longer where a job is held for a person (``ask``).
     :param grace_seconds: between TERM and KILL.
     """
 
@@ -168,6 +170,12 @@ class FaultTolerancePolicy(CheckedSettings):
         rungs = (rung for ladder in (*self.ladder.values(), *self.signature_ladders.values()) for rung in ladder)
         switches = {self.on_fault, *(getattr(self, name) for name in SWITCHES.values())}
         return ASK in switches or any(one.action is Action.ASK for one in rungs) or any(r.asks for r in self.rules)
+
+    @property
+    def agents_hold_seconds(self) -> float:
+        """How long a node waits for an order: where a person is asked meanwhile, longer than the question stands."""
+        asked = self.ask.timeout_seconds + _ANSWER_MARGIN_SECONDS if self.asks and self.ask.job == "hold" else 0.0
+        return max(self.hold_seconds, asked)
 
     def switch(self, action: Action) -> Switch:
         """Whether ``action`` is done, only told, or a person is asked first."""

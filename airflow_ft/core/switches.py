@@ -55,40 +55,69 @@ def basic_verdict(case: Case, how: str = "as basic mode does") -> Verdict:
     return Verdict(Action.RESUBMIT, text, "restart", waits=case.restarts_in_a_row(), blind=True)
 
 
-def answered(asked: Decision, answer: str, by: str, policy: FaultTolerancePolicy, now: datetime) -> Decision:
+def answered(
+    asked: Decision, answer: str, by: str, policy: FaultTolerancePolicy, now: datetime, *, held: bool = False
+) -> Decision:
     """Return the decision that a person's ``answer`` makes of a question.
+
+    A restart in place that is approved while the job is ``held`` costs nothing yet: the question comes back with its
+    answer, and who sees the job makes the decision of it (``followed``).
 
     :param answer: ``approve`` what was proposed, ``resubmit``, or ``stop``.
     :param by: who answered, for the reason.
     """
     if asked.action is not Action.ASK or asked.proposed is None:
         raise ValueError(f"asked: {asked.action.value} is no question. Give a decision to ask.")
-    proposed, ledger = asked.proposed, asked.ledger
-    if answer == APPROVE:
-        text, action, charged = f"{by} approved: {proposed.text}", proposed.action, proposed.charged
-        out, soft, delay = proposed.excluded_nodes, proposed.soft_nodes, proposed.delay
-    elif answer in (RESUBMIT, STOP):
-        action = Action.RESUBMIT if answer == RESUBMIT else Action.FAIL
-        text = f"{by} chose to {answer}. Proposed was: {proposed.text}"
-        charged, delay = ("restart" if answer == RESUBMIT else ""), 0.0
-        out, soft = asked.excluded_nodes, asked.soft_nodes
-    else:
+    if answer not in (APPROVE, RESUBMIT, STOP):
         raise ValueError(f"answer: {answer!r} is not allowed. Give {APPROVE}, {RESUBMIT} or {STOP}.")
-    if action is Action.RESTART_IN_PLACE:  # nobody holds the nodes while a person thinks
-        action, charged = Action.RESUBMIT, "restart"
-    if charged in ("restart", "unconditional") and ledger.restarts >= policy.max_restarts:
-        action, charged, text = Action.FAIL, "", f"{text} Stopping, budget used up."
-    after = ledger.charge(charged, now)
-    reason = " ".join(one for one in (wording.sentence(text), wording.cost(charged, after, policy)) if one)
-    return Decision(
-        action=action,
-        reason=reason,
-        excluded_nodes=out,
-        soft_nodes=soft,
-        delay=delay,
-        charged=charged,
-        ledger=after,
-        proposed=proposed,
+    if answer == APPROVE and asked.proposed.action is Action.RESTART_IN_PLACE:
+        approved = asked.but(answer=answer, reason=f"{by} approved: {asked.proposed.text}")
+        return approved if held else followed(approved, None, policy, now)
+    if answer == APPROVE:
+        return _paid(_approved(asked, f"{by} approved: {asked.proposed.text}"), policy, now)
+    chosen = asked.but(
+        action=Action.RESUBMIT if answer == RESUBMIT else Action.FAIL,
+        reason=f"{by} chose to {answer}. Proposed was: {asked.proposed.text}",
+        charged="restart" if answer == RESUBMIT else "",
         answer=answer,
-        rule=asked.rule,
     )
+    return _paid(chosen, policy, now)
+
+
+def followed(approved: Decision, generation: int | None, policy: FaultTolerancePolicy, now: datetime) -> Decision:
+    """Return the decision that an approved restart in place comes to.
+
+    :param generation: the one that it leads to; ``None`` if the nodes are not held any more: then it is resubmitted.
+    """
+    decision = _approved(approved, approved.reason)
+    if generation is not None:
+        return _paid(decision.but(generation=generation), policy, now)
+    text = f"{approved.reason} The nodes are not held any more: resubmitting instead."
+    return _paid(decision.but(action=Action.RESUBMIT, level="job", charged="restart", reason=text), policy, now)
+
+
+def _approved(asked: Decision, text: str) -> Decision:
+    """Return what was proposed, not paid yet."""
+    proposed = asked.proposed
+    assert proposed is not None
+    return asked.but(
+        action=proposed.action,
+        reason=text,
+        level=proposed.level,
+        charged=proposed.charged,
+        excluded_nodes=proposed.excluded_nodes,
+        soft_nodes=proposed.soft_nodes,
+        delay=proposed.delay,
+        answer=APPROVE,
+    )
+
+
+def _paid(decision: Decision, policy: FaultTolerancePolicy, now: datetime) -> Decision:
+    """Return the decision with its cost; a budget that is used up stops it."""
+    charged, text = decision.charged, decision.reason
+    if charged in ("restart", "unconditional") and decision.ledger.restarts >= policy.max_restarts:
+        decision = decision.but(action=Action.FAIL, charged="")
+        charged, text = "", f"{text} Stopping, budget used up."
+    after = decision.ledger.charge(charged, now)
+    reason = " ".join(one for one in (wording.sentence(text), wording.cost(charged, after, policy)) if one)
+    return decision.but(reason=reason, ledger=after)

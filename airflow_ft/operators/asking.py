@@ -2,32 +2,34 @@
 
 Subject and options are the same for every question of a chain: Airflow keeps one question a task instance, and a second
 one shows the first one's words (airflow-notes §11.6). What it is about stands in the chain. The task is parked without
-a worker or a trigger; at the deadline the scheduler writes the default as the answer.
+a worker or a trigger, whether the job is held meanwhile or not: agents hold it by themselves, longer than the question
+stands. At the deadline the scheduler writes the default as the answer.
 
-An answer within seconds of the question can be lost by Airflow (§11.1: the resume is misjudged as a dead task). A
-worker can't read it, so the person is asked once more: nothing is done, and nothing charged, without an answer that
-arrived.
+An answer within seconds of the question can cost the try that would take it (§11.1: the resume is misjudged as a dead
+task). It is not lost: Airflow keeps it with the question. A worker can't read it, so the next try defers for a moment
+to a trigger that does (``triggers.answers``); only if there is none the person is asked once more.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from airflow_ft.attempts.crash_points import current_run, reach
 from airflow_ft.attempts.faults import TrainingFault
 from airflow_ft.attempts.paying import pay_debts
-from airflow_ft.attempts.record import write_answer
+from airflow_ft.attempts.ports import Started, TryInfo
+from airflow_ft.attempts.record import answer_question
 from airflow_ft.attempts.store import ChainStore
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import Chain
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.policy import FaultTolerancePolicy
-from airflow_ft.core.switches import APPROVE, RESUBMIT, STOP, answered
-from airflow_ft.operators.desk import TaskStateStore
+from airflow_ft.core.switches import APPROVE, RESUBMIT, STOP
+from airflow_ft.operators.desk import TaskStateStore, try_info
 from airflow_ft.operators.settings import job_from
+from airflow_ft.triggers.answers import NOT_ANSWERED, AnswerTrigger
 
 OPTIONS = {"Approve what is proposed": APPROVE, "Resubmit": RESUBMIT, "Stop": STOP}
 SUBJECT = "Fault-tolerant training: what is done next?"
@@ -42,18 +44,38 @@ class AsksPeople:
     policy: FaultTolerancePolicy
     job: Any
     log: Any
+    deferrable: bool
+    _try: TryInfo | None
+    _live: Any
 
     def _ask(self, context: Any, store: ChainStore) -> None:
         """Ask, and park the task."""
         chain = store.load()
+        if chain is not None and is_open(chain.decision):
+            ask_person(context["ti"], chain, self.policy, _asked_at(chain, store), self.log)
+
+    def _ask_again(self, context: Any, store: ChainStore, info: TryInfo, quiet_seconds: float) -> None:
+        """Look whether the question, which an earlier try has asked, was answered; else ask once more."""
+        chain = store.load()
         if chain is None or not is_open(chain.decision):
             return
-        attempt = store.load_attempt(chain.attempts - 1)
-        asked_at = attempt.ended_at if attempt is not None and attempt.ended_at is not None else _now()
-        ask_person(context["ti"], chain, self.policy, asked_at, self.log)
+        if not self.deferrable:
+            self._ask(context, store)  # there may be no triggerer
+        from airflow.sdk.exceptions import TaskDeferred
+
+        self.log.info("A person was asked already; looking for the answer.")
+        asked_at = _asked_at(chain, store)
+        trigger = AnswerTrigger(info.to_record(), asked_at.isoformat(), quiet_seconds)
+        raise TaskDeferred(trigger=trigger, method_name=METHOD)
 
     def person_answered(self, context: Any, event: Any = None) -> Any:
-        """Take a person's answer (or the default, at the deadline): record first, raise second."""
+        """Take a person's answer (or the default, at the deadline): record first, act second."""
+        try:
+            return self._person_answered(context, event)
+        finally:
+            self._leave()
+
+    def _person_answered(self, context: Any, event: Any) -> Any:
         current_run.set(context["ti"].run_id)
         reach("answer.begin")
         store = ChainStore(TaskStateStore(context["task_state_store"]))
@@ -61,10 +83,15 @@ class AsksPeople:
         if chain is None or not is_open(chain.decision):
             self.log.warning("The answer is to no open question; looking at the job instead.")
             return self.execute(context)
+        if isinstance(event, dict) and event.get(NOT_ANSWERED):
+            self._ask(context, store)
         return self._take_answer(context, store, chain, event)
 
     def _take_answer(self, context: Any, store: ChainStore, chain: Chain, event: Any) -> Any:
-        chain = record_answer(store, chain, event, self.policy, _now)
+        answer, by = understood(event, self.policy)
+        chain = answer_question(store, chain, answer, by, self.policy, _now())
+        if chain.open is not None:
+            return self._follow(context, store, chain)
         assert chain.decision is not None
         self.log.warning("%s", chain.decision.reason)
         self._tell(context, store, chain)
@@ -73,8 +100,25 @@ class AsksPeople:
             asyncio.run(pay_debts(backend, chain, store, self.policy.grace_seconds))
         raise TrainingFault(chain.decision) from None
 
+    def _follow(self, context: Any, store: ChainStore, chain: Chain) -> Any:
+        """Watch the job that was held: the watch restarts it in place, or finds that it is held no more."""
+        self.log.warning("%s", chain.events[-1].text)
+        chain = self._tell(context, store, chain)
+        attempt = store.load_attempt(chain.open if chain.open is not None else -1)
+        if attempt is None:
+            return self.execute(context)
+        job, self._try = job_from(self.job), try_info(context)
+        self._live = (create_backend(job.backend), job, attempt.name, chain.chain_id)
+        return self._watch(context, store, chain, Started(attempt=attempt, adopted=True), self._try)
+
     def execute(self, context: Any) -> Any:
         """Begin or go on (the operator's)."""
+        raise NotImplementedError
+
+    def _watch(self, context: Any, store: ChainStore, chain: Chain, started: Started, info: TryInfo) -> Any:
+        raise NotImplementedError
+
+    def _leave(self) -> None:
         raise NotImplementedError
 
     def _tell(self, context: Any, store: ChainStore, chain: Chain) -> Chain:
@@ -105,17 +149,6 @@ def ask_person(ti: Any, chain: Chain, policy: FaultTolerancePolicy, asked_at: da
     raise TaskAwaitingInput(method_name=METHOD, timeout=left)
 
 
-def record_answer(
-    store: ChainStore, chain: Chain, event: Any, policy: FaultTolerancePolicy, now: Callable[[], datetime]
-) -> Chain:
-    """Write what an answer makes of the question in the chain. What can't be understood is the policy's default."""
-    asked = chain.decision
-    assert asked is not None
-    answer, by = understood(event, policy)
-    decision = answered(asked, answer, by, policy, now())
-    return write_answer(store, chain, decision, now())
-
-
 def understood(event: Any, policy: FaultTolerancePolicy) -> tuple[str, str]:
     """Return the answer, and who gave it."""
     told = event if isinstance(event, dict) else {}
@@ -131,6 +164,11 @@ def understood(event: Any, policy: FaultTolerancePolicy) -> tuple[str, str]:
 def is_open(decision: Decision | None) -> bool:
     """Whether a decision is a question that nobody has answered."""
     return decision is not None and decision.action is Action.ASK
+
+
+def _asked_at(chain: Chain, store: ChainStore) -> datetime:
+    attempt = store.load_attempt(chain.attempts - 1)
+    return attempt.ended_at if attempt is not None and attempt.ended_at is not None else _now()
 
 
 def _option(answer: str) -> str:

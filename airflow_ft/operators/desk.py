@@ -62,6 +62,20 @@ class TaskStateStore:
         self._accessor.set(key, value, retention=NEVER_EXPIRE)
 
 
+def try_info(context: Any) -> TryInfo:
+    """Return which try this is, as plain values."""
+    ti = context["ti"]
+    return TryInfo(
+        dag_id=ti.dag_id,
+        run_id=ti.run_id,
+        task_id=ti.task_id,
+        map_index=ti.map_index if ti.map_index is not None else -1,
+        try_number=ti.try_number,
+        max_tries=ti.max_tries,
+        ti_id=str(ti.id),
+    )
+
+
 def task_state(info: TryInfo) -> str:
     """Ask Airflow for the task's state. ``DELETED`` with its run, ``UNKNOWN`` if Airflow doesn't answer."""
     try:

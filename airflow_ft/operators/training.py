@@ -25,7 +25,7 @@ from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.policy_record import write_policy
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.operators.asking import AsksPeople, is_open
-from airflow_ft.operators.desk import CLEARED, DELETED, TaskStateStore, WorkerDesk, task_state
+from airflow_ft.operators.desk import CLEARED, DELETED, TaskStateStore, WorkerDesk, task_state, try_info
 from airflow_ft.operators.links import RetryChainLink, TrainingJobLink, TrainingLogLink
 from airflow_ft.operators.retry_policy import FaultToleranceRetryPolicy
 from airflow_ft.operators.settings import (
@@ -169,7 +169,7 @@ class FaultTolerantTrainingOperator(AsksPeople, BaseOperator):
             raise
         except PersonNeededError:
             self._tell_what_is_left(context, store)
-            self._ask(context, store)
+            self._ask_again(context, store, info, _quiet_seconds())
             raise
         self._tell(context, store, chain)  # what a try that was lost has recorded, but not told
         if started is None:
@@ -360,20 +360,6 @@ async def _stop(backend: Backend, job: TrainingJob, name: str, chain: str, grace
         await backend.fence(name, chain, job)
     else:
         await backend.cancel(ref, grace, by=by)
-
-
-def try_info(context: Any) -> TryInfo:
-    """Return which try this is, as plain values."""
-    ti = context["ti"]
-    return TryInfo(
-        dag_id=ti.dag_id,
-        run_id=ti.run_id,
-        task_id=ti.task_id,
-        map_index=ti.map_index if ti.map_index is not None else -1,
-        try_number=ti.try_number,
-        max_tries=ti.max_tries,
-        ti_id=str(ti.id),
-    )
 
 
 def _recovery_due(chain: Chain) -> Any:

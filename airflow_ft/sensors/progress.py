@@ -141,7 +141,7 @@ class TrainingProgressSensor(BaseSensorOperator):
     def _order(self, context: Context) -> LookoutOrder:
         from airflow_ft.attempts.lookout import LookoutOrder
         from airflow_ft.attempts.sight import detector_settings
-        from airflow_ft.operators.training import try_info
+        from airflow_ft.operators.desk import try_info
 
         job = json.loads(self.job) if isinstance(self.job, str) else self.job
         return LookoutOrder.from_record(

@@ -46,6 +46,15 @@ class TriggerDesk:
         states = (await self._ask(question)).task_states.get(info.run_id) or {}
         return next((str(getattr(state, "value", state)) for state in states.values()), None)
 
+    async def answer(self) -> Any:
+        """Return what Airflow keeps of the answer to the question of this task instance; ``None`` if there is none."""
+        from uuid import UUID
+
+        from airflow.sdk.execution_time.comms import ErrorResponse, GetHITLDetailResponse
+
+        found = await self._ask(GetHITLDetailResponse(ti_id=UUID(self._info.ti_id)))
+        return None if isinstance(found, ErrorResponse) else found
+
     def now(self) -> datetime:
         """Return the time in UTC."""
         return datetime.now(timezone.utc)

@@ -150,6 +150,8 @@ def todo(stored: StoredChain, found: Sequence[Run]) -> Todo:
     state = stored.state
     last = next((run for run in reversed(found) if run.incident), None)
     suspects = _suspects(found)
+    if state == "waits for a person":
+        return Todo(tone="warn", text="Answer the question in the task's required actions: nothing is done before.")
     if stored.chain.debts:
         debt = stored.chain.debts[-1]
         return Todo(tone="bad", text=f"Stop what is left: job {debt.ref.name} may still run. airflow ft reap does it.")

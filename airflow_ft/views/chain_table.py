@@ -61,7 +61,7 @@ def _row(run: Run, stored: StoredChain) -> Row:
         outcome = ended or ("running" if attempt.number == stored.chain.open else "")
         fault_text = attempt.outcome.text if attempt.outcome else ""
     else:
-        outcome = recovery_words(run.recovery) or (ended if incident.decision.action.ends_attempt else "")
+        outcome = recovery_words(run.recovery) or (ended if incident.decision.ends_attempt else "")
         fault_text = incident.diagnosis.text
     return Row(
         number=run.label,

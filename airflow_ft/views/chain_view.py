@@ -217,7 +217,7 @@ def _outcome(run: Run, stored: StoredChain) -> tuple[bool | None, str]:
         return True, _recovered_in(run, seen)
     if seen is not None and seen.state != "pending":
         return False, recovery_words(seen).lstrip("✗ ").partition(".")[0]
-    if not incident.decision.action.ends_attempt or run.attempt.number != stored.chain.attempts - 1:
+    if not incident.decision.ends_attempt or run.attempt.number != stored.chain.attempts - 1:
         return None, "not known yet" if stored.live_now else "not seen to recover"
     return (None, "not known yet") if stored.live_now else (False, "stopped")
 

@@ -91,7 +91,7 @@ def _add(sums: _Sums, chain: list[PastAttempt], now: datetime) -> None:
         if following is not None and attempt.ended_at is not None:
             sums.trained += max(0.0, (following.created_at - attempt.ended_at).total_seconds())
         for incident in attempt.incidents:
-            last = incident is attempt.incidents[-1] and incident.decision.action.ends_attempt
+            last = incident is attempt.incidents[-1] and incident.decision.ends_attempt
             _count(sums, one, incident, (following.recovery if following else None) if last else incident.recovery)
 
 

@@ -93,7 +93,7 @@ def _of_attempt(
     started = attempt.created_at
     for incident in incidents:
         last = incident is incidents[-1]
-        if last and incident.decision.action.ends_attempt:
+        if last and incident.decision.ends_attempt:
             recovery = _carried_on(following, incident, stored) if following else None
         else:
             recovery = _followed(incident.recovery, incident, stored) if last and running else incident.recovery
@@ -110,7 +110,7 @@ def _of_attempt(
             after=came,
         )
         started, came = incident.ordered_at or incident.detected_at, incident.decision
-    if not incidents or not incidents[-1].decision.action.ends_attempt:
+    if not incidents or not incidents[-1].decision.ends_attempt:
         yield Run(
             attempt=attempt,
             generation=incidents[-1].decision.generation if incidents else 0,

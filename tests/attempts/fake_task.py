@@ -21,7 +21,7 @@ from airflow_ft.attempts import conclude, record, start, watch
 from airflow_ft.attempts.faults import PersonNeededError, TrainingFault, TryAgainLaterError
 from airflow_ft.attempts.paying import pay_debts
 from airflow_ft.attempts.ports import Conclusion, TryInfo, WatchOrder
-from airflow_ft.attempts.record import write_answer, write_conclusion, write_interim
+from airflow_ft.attempts.record import answer_question, write_conclusion, write_interim
 from airflow_ft.attempts.start import Starter
 from airflow_ft.attempts.store import ChainStore, fitted
 from airflow_ft.attempts.watch import Watch
@@ -32,7 +32,6 @@ from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.policy_record import write_policy
 from airflow_ft.core.recovery import begin
 from airflow_ft.core.sanitise import sanitise
-from airflow_ft.core.switches import answered
 from airflow_ft.diagnosis.signature_files import load_rules
 from airflow_ft.notifications import outbox
 from airflow_ft.notifications.outbox import send_due
@@ -261,12 +260,14 @@ class Task:
 
     def answer(self, answer: str) -> str:
         """A person answers the open question: the operator's ``person_answered``."""
-        store, chain = self.store(), self.chain
-        assert chain.decision is not None
-        chain = write_answer(
-            store, chain, answered(chain.decision, answer, "maria", self.policy, self.now()), self.now()
-        )
+        store = self.store()
+        chain = answer_question(store, self.chain, answer, "maria", self.policy, self.now())
         self.send_due(chain)
+        if chain.open is not None:
+            attempt = store.load_attempt(chain.open)
+            assert attempt is not None
+            self.order = self._order(chain, attempt)
+            return self.settle(lambda: "deferred")
         assert chain.decision is not None
         if chain.decision.action is Action.FAIL:
             self.run(pay_debts(self.backend, chain, store, self.policy.grace_seconds))

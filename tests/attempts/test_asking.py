@@ -70,6 +70,74 @@ def test_a_job_that_is_held_meanwhile_is_there_until_the_answer_and_gone_after_i
         assert all(attempt.fenced for attempt in task.attempts if attempt.outcome)
 
 
+KILLED = Run(first=1, last=20, code=-9)
+HOLD = FaultTolerancePolicy.full(on_fault="ask", ask=AskSettings(job="hold"))
+
+
+def test_a_restart_in_place_that_is_approved_of_a_held_job_is_one() -> None:
+    task = Task([KILLED, Run(first=21, last=40)], policy=HOLD, nodes=2)
+    assert task.run_try() == "asked"
+    task.wait(3600)
+    assert task.answer("approve") == "success"
+    (attempt,) = task.attempts
+    (incident,) = attempt.incidents
+    assert (incident.decision.action, incident.decision.charged) == (Action.RESTART_IN_PLACE, "in_place")
+    assert incident.decision.answer == "approve" and incident.ordered_at is not None
+    assert incident.recovery is not None and incident.recovery.state == "recovered"
+    assert (task.chain.ledger.restarts, task.chain.ledger.unprogressed) == (0, 1)
+    assert [fault.action for fault in task.chain.faults] == ["RESTART_IN_PLACE"], "counted once"
+    assert [event.kind for event in task.chain.events] == ["fault", "cancel_owed", "answered", "succeeded"]
+    task.check()
+    found = [answer for _, _, answer in explanations(task.attempts)]
+    assert [isinstance(one, Explanation) and one.differs for one in found] == [()]
+
+
+def test_a_hang_that_is_held_is_restarted_in_place_when_that_is_approved() -> None:
+    policy = HOLD.model_copy(update={"hang": HangSettings(floor_seconds=30)})
+    task = Task([Run(first=1, last=20, code=None), DONE], policy=policy)
+    assert task.run_try() == "asked"
+    assert task.answer("approve") == "success"
+    (attempt,) = task.attempts
+    assert [one.decision.charged for one in attempt.incidents] == ["hang"]
+    assert (task.chain.ledger.restarts, task.chain.ledger.hang_streak) == (0, 1)
+    task.check()
+
+
+def test_where_the_hold_is_over_an_approved_restart_in_place_is_a_resubmission_that_says_so() -> None:
+    task = Task([KILLED], [DONE], policy=HOLD)
+    assert task.run_try() == "asked"
+    task.wait(5 * 3600)
+    assert task.answer("approve") == "retry"
+    (attempt,) = task.attempts
+    (incident,) = attempt.incidents
+    assert (incident.decision.action, incident.decision.charged) == (Action.RESUBMIT, "restart")
+    assert "The nodes are not held any more: resubmitting instead." in incident.decision.reason
+    assert task.run_try() == "success"
+    assert (task.chain.ledger.restarts, task.chain.ledger.unprogressed) == (1, 0)
+    assert [fault.action for fault in task.chain.faults] == ["RESUBMIT"]
+    task.check()
+
+
+@pytest.mark.parametrize("point", ["answer.between", "answer.after", "conclude.written", "conclude.ordered"])
+def test_an_approved_restart_in_place_is_charged_once_whatever_dies(
+    point: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = Task([KILLED, DONE], policy=HOLD)
+    task.run_try()
+    with at_point(monkeypatch, Killer(point)), pytest.raises(Died):
+        task.answer("approve")
+    state = task.run_try()
+    if state == "asked":
+        assert point == "answer.between"
+        state = task.answer("approve")
+    assert state == "success"
+    (attempt,) = task.attempts
+    assert [one.decision.action for one in attempt.incidents] == [Action.RESTART_IN_PLACE]
+    assert (task.chain.ledger.restarts, task.chain.ledger.unprogressed) == (0, 1)
+    assert len(task.chain.faults) == 1
+    task.check()
+
+
 @pytest.mark.parametrize("point", ["answer.between", "answer.after"])
 def test_an_answer_is_charged_once_although_the_process_that_writes_it_dies(
     point: str, monkeypatch: pytest.MonkeyPatch

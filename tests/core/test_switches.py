@@ -11,9 +11,9 @@ from airflow_ft.core.decide import decide
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.faults import Diagnosis, FaultClass, Suspect
 from airflow_ft.core.ledger import Ledger
-from airflow_ft.core.policy import FaultTolerancePolicy
+from airflow_ft.core.policy import AskSettings, FaultTolerancePolicy
 from airflow_ft.core.situation import Situation
-from airflow_ft.core.switches import answered
+from airflow_ft.core.switches import answered, followed
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 POOL = tuple(f"n{number}" for number in range(8))
@@ -150,11 +150,35 @@ def test_there_is_nothing_to_ask_where_no_restart_is_left() -> None:
     assert ask(ASK, HW, ledger=Ledger(restarts=3)).action is Action.FAIL
 
 
-def test_a_restart_in_place_that_is_approved_is_a_resubmission_because_nobody_holds_the_nodes() -> None:
+def test_a_restart_in_place_that_is_approved_is_a_resubmission_where_nobody_holds_the_nodes() -> None:
     asked = ask(ASK, UNKNOWN)
     assert asked.proposed is not None and asked.proposed.action is Action.RESTART_IN_PLACE
     decision = answered(asked, "approve", "maria", ASK, NOON)
     assert (decision.action, decision.charged, decision.ledger.restarts) == (Action.RESUBMIT, "restart", 1)
+    assert "The nodes are not held any more: resubmitting instead." in decision.reason
+
+
+@pytest.mark.parametrize(
+    ("generation", "action", "charged"), [(1, Action.RESTART_IN_PLACE, "in_place"), (None, Action.RESUBMIT, "restart")]
+)
+def test_a_restart_in_place_that_is_approved_of_a_held_job_is_charged_when_it_is_carried_out(
+    generation: int | None, action: Action, charged: str
+) -> None:
+    asked = ask(ASK, UNKNOWN)
+    approved = answered(asked, "approve", "maria", ASK, NOON, held=True)
+    assert (approved.action, approved.answer, approved.ledger) == (Action.ASK, "approve", asked.ledger)
+    assert asked.ends_attempt and not approved.ends_attempt
+    decision = followed(approved, generation, ASK, NOON)
+    assert (decision.action, decision.charged, decision.generation) == (action, charged, generation or 0)
+    assert decision.ledger == asked.ledger.charge(charged, NOON)
+    assert decision.reason.startswith("maria approved: ")
+
+
+def test_a_job_that_is_held_for_a_person_is_held_longer_than_the_question_stands() -> None:
+    hold = AskSettings(job="hold", timeout_seconds=3600)
+    assert ASK.agents_hold_seconds == ASK.hold_seconds
+    assert FaultTolerancePolicy.full(ask=hold).agents_hold_seconds == ASK.hold_seconds, "nobody is ever asked"
+    assert FaultTolerancePolicy.full(on_restart_in_place="ask", ask=hold).agents_hold_seconds > 3600
 
 
 def test_a_rung_that_asks_proposes_to_resubmit() -> None:
