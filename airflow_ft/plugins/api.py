@@ -1,8 +1,9 @@
-"""The API behind the tabs and the page, version 1: chains, their runs and evidence, lists, figures, feedback.
+"""The API behind the tabs and the page, version 1: chains, their runs and evidence, lists, feedback.
 
 Every route asks Airflow's auth manager. Routes about one DAG have its id in the path, so that ``requires_access_dag``
 checks just that one; lists are cut to the DAGs that the user may read before they are paged. Feedback needs the right
-to edit task instances. The description of it all is at ``openapi.json``, for who is logged in.
+to edit task instances. The description of it all is at ``openapi.json``, for who is logged in. Nodes and figures are in
+``api_nodes``.
 
 (No ``from __future__ import annotations`` here: FastAPI resolves these annotations at run time.)
 """
@@ -22,22 +23,12 @@ from pydantic import BaseModel
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.views.chain_view import chain_view, run_page
 from airflow_ft.views.chain_view import run_id as id_of_run
-from airflow_ft.views.figures import MOST_NODES, figures
+from airflow_ft.views.detail_models import Feedback, RunDetail
+from airflow_ft.views.given import FeedbackGiven
 from airflow_ft.views.listing import Filter, write_feedback
 from airflow_ft.views.lists import chain_page, run_chains
 from airflow_ft.views.markdown import as_markdown
-from airflow_ft.views.models import (
-    ChainPage,
-    ChainView,
-    Feedback,
-    FeedbackGiven,
-    Figures,
-    NodePage,
-    RunChains,
-    RunDetail,
-    RunPage,
-    State,
-)
+from airflow_ft.views.models import ChainPage, ChainView, RunChains, RunPage, State
 from airflow_ft.views.records import ChainNotFoundError, StoredChain, StoredRows, assembled, database, read_rows
 from airflow_ft.views.run_detail import run_detail
 from airflow_ft.views.runs import runs
@@ -65,13 +56,29 @@ def map_index(map_index: str = Query("-1", max_length=12)) -> int:
         return -1
 
 
-Session = Annotated[Any, Depends(session)]
+# "function": what was written is committed before the answer is sent, so that a page that looks again sees it.
+Session = Annotated[Any, Depends(session, scope="function")]
 DagId = Annotated[str, Path(min_length=1, max_length=ID_LENGTH)]
 Id = Annotated[str, Query(min_length=1, max_length=ID_LENGTH)]
 MapIndex = Annotated[int, Depends(map_index)]
 readable = Depends(requires_access_dag(method="GET", access_entity=DagAccessEntity.TASK_INSTANCE))
 editable = Depends(requires_access_dag(method="PUT", access_entity=DagAccessEntity.TASK_INSTANCE))
 router = APIRouter(prefix="/api/v1", tags=["Fault tolerance"])
+
+
+def from_own_page(request: Request) -> None:
+    """Refuse what another site makes a browser send.
+
+    Airflow's cookie isn't sent then (SameSite=Lax); an auth manager's own may be. A form can't send JSON, and a script
+    of another site may not without our consent, which nobody gets.
+    """
+    if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
+        raise HTTPException(403, "A change has to come from Airflow's own pages.")
+    if request.headers.get("content-type", "").partition(";")[0].strip().lower() != "application/json":
+        raise HTTPException(415, "Send JSON, with Content-Type: application/json.")
+
+
+own_page = Depends(from_own_page)
 
 
 class Missing(BaseModel):
@@ -169,7 +176,9 @@ def chain_markdown(
     return PlainTextResponse(as_markdown(view, own_page(dag_id, run_id, task_id, index)), headers=HEADERS)
 
 
-@router.post("/chain/{dag_id}/runs/{run}/feedback", dependencies=[editable], responses={404: {"model": Missing}})
+@router.post(
+    "/chain/{dag_id}/runs/{run}/feedback", dependencies=[own_page, editable], responses={404: {"model": Missing}}
+)
 def give_feedback(
     dag_id: DagId,
     run: Annotated[str, Path(pattern=r"^\d{1,6}-\d{1,6}$")],
@@ -233,26 +242,6 @@ def chains(
         return chain_page(db, wanted, now, state=state, after=after, limit=limit)
     except ValueError as error:
         raise HTTPException(422, str(error)) from None
-
-
-@router.get("/figures")
-def sums(db: Session, user: GetUserDep, days: Annotated[int, Query(ge=1, le=366)] = 30) -> Figures:
-    """Return what fault tolerance came to in the DAGs that the user may read, and their nodes by faults."""
-    return figures(db, sorted(readable_dags(user, db)), _now(), days)
-
-
-@router.get("/nodes")
-def nodes(
-    db: Session,
-    user: GetUserDep,
-    days: Annotated[int, Query(ge=1, le=366)] = 30,
-    offset: Annotated[int, Query(ge=0, le=MOST_NODES)] = 0,
-    limit: Annotated[int, Query(ge=1, le=MOST_ITEMS)] = 25,
-) -> NodePage:
-    """Return a page of the nodes that diagnoses named in DAGs that the user may read, most faults first."""
-    found = figures(db, sorted(readable_dags(user, db)), _now(), days).nodes
-    more = offset + limit if offset + limit < len(found) else None
-    return NodePage(days=days, total=len(found), items=found[offset : offset + limit], next=more)
 
 
 @router.get("/openapi.json", include_in_schema=False)

@@ -11,7 +11,8 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException, Query
+from fastapi import FastAPI, HTTPException, Query, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
 from starlette.staticfiles import StaticFiles
 
@@ -31,10 +32,13 @@ TAIL_LINES = 2_000
 
 def build_app() -> FastAPI:
     """Build the application."""
+    from airflow_ft.plugins import api_nodes
     from airflow_ft.plugins.api import HEADERS, DagId, Id, MapIndex, Session, readable, router
 
     app = FastAPI(docs_url=None, redoc_url=None, openapi_url=None)
     app.include_router(router)
+    app.include_router(api_nodes.router)
+    app.add_exception_handler(RequestValidationError, refused)
     number = Annotated[int | None, Query(ge=0, le=1_000_000)]
 
     @app.get("/chain/{dag_id}", dependencies=[readable], include_in_schema=False)
@@ -54,6 +58,13 @@ def build_app() -> FastAPI:
 
     app.mount("/static", Files(directory=STATIC), name="airflow-ft-static")
     return app
+
+
+def refused(request: Request, error: Exception) -> Response:
+    """Say what is wrong with a request, without what was sent: half a character or a NaN fits into no answer."""
+    told = error.errors() if isinstance(error, RequestValidationError) else ()
+    detail = [{name: one[name] for name in ("loc", "msg", "type")} for one in told]
+    return JSONResponse({"detail": detail}, 422)
 
 
 class Files(StaticFiles):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, ConfigDict
 
 API_VERSION = 1
 Tone = Literal["calm", "ok", "warn", "bad"]
@@ -195,113 +195,6 @@ class RunPage(View):
     next: int | None = None
 
 
-class EvidenceView(View):
-    """One observed fact."""
-
-    role: Literal["root", "cascade", "ambiguous", "advice"]
-    source: str
-    text: str
-    cut: bool = False
-    at: float | None = None
-    line: int | None = None
-
-
-class Considered(View):
-    """A rule of the policy that was looked at."""
-
-    rule: str
-    applied: bool
-    why: str
-
-
-class LedgerRow(View):
-    """One budget before and after the decision."""
-
-    name: str
-    before: int
-    after: int
-    maximum: int | None = None
-
-
-class DecisionView(View):
-    """What was decided, at which level, and what it cost."""
-
-    action: str
-    level: str
-    text: str
-    reason: str
-    delay: float
-    charged: str
-    ledger: tuple[LedgerRow, ...]
-    considered: tuple[Considered, ...]
-
-
-class RecoveryRow(View):
-    """One line of "did training recover": before against after."""
-
-    what: str
-    before: str
-    after: str
-    ok: bool | None = None
-    note: str = ""
-
-
-class Link(View):
-    """Somewhere to look. ``href`` is below Airflow's own base address."""
-
-    text: str
-    href: str
-
-
-class Feedback(View):
-    """What a person says about a diagnosis."""
-
-    right: bool
-    fault_class: str | None = None
-    note: str = ""
-    by: str = ""
-    at: float | None = None
-
-
-class FeedbackGiven(BaseModel):
-    """What a person sends. ``fault_class`` is the right class where the diagnosis was wrong."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    right: bool
-    fault_class: (
-        Literal["HW_NODE", "NET_FABRIC", "OOM_HOST", "OOM_GPU", "COMM_HANG", "APP_ERROR", "ENV_ERROR", "UNKNOWN"] | None
-    ) = None
-    note: str = Field(default="", max_length=500)
-
-
-class RunDetail(View):
-    """Everything about one run: what a row opens."""
-
-    version: int = API_VERSION
-    id: str
-    text: str
-    where: str = ""
-    evidence: tuple[EvidenceView, ...] = ()
-    stacks: tuple[EvidenceView, ...] = ()
-    preflight: tuple[EvidenceView, ...] = ()
-    fault_class: str | None = None
-    second_class: str | None = None
-    confidence: float | None = None
-    why: tuple[str, ...] = ()
-    suspects: tuple[str, ...] = ()
-    advice: str = ""
-    decision: DecisionView | None = None
-    nodes: tuple[str, ...] = ()
-    changes: tuple[str, ...] = ()
-    recovery: tuple[RecoveryRow, ...] = ()
-    recovery_line: str = ""
-    next: tuple[str, ...] = ()
-    links: tuple[Link, ...] = ()
-    facts: tuple[tuple[str, str], ...] = ()
-    feedback: Feedback | None = None
-
-
 class ChainRow(View):
     """A chain in a list: from its head alone."""
 
@@ -348,24 +241,59 @@ class NodeFault(View):
     task: TaskKey
 
 
+class Quarantined(View):
+    """That a node is kept out of the submissions to one cluster: until when, why, and by whose newest word.
+
+    ``words`` is how many say so. Words of DAGs that the reader may not read are not among them.
+    """
+
+    cluster: str
+    since: float
+    until: float
+    why: str
+    by: str
+    by_person: bool
+    words: int
+
+
 class NodeRow(View):
     """A node and its faults: a suspect, not a verdict."""
 
     name: str
-    faults: int
-    classes: tuple[str, ...]
-    marks: tuple[NodeFault, ...]
+    faults: int = 0
+    classes: tuple[str, ...] = ()
+    marks: tuple[NodeFault, ...] = ()
     excluded_by: int = 0
+    quarantine: tuple[Quarantined, ...] = ()
+
+
+class MayNodes(View):
+    """What this user may do with nodes, and the clusters that are known."""
+
+    edit: bool = False
+    clusters: tuple[str, ...] = ()
 
 
 class NodePage(View):
-    """A page of nodes, those with most faults first. ``next`` is the ``offset`` of the following page."""
+    """A page of nodes: those in quarantine first, then those with most faults.
+
+    ``next`` is the ``offset`` of the following page.
+    """
 
     version: int = API_VERSION
     days: int
     total: int
     items: tuple[NodeRow, ...]
     next: int | None = None
+    may: MayNodes = MayNodes()
+
+
+class NodeState(View):
+    """What a node's quarantine is after somebody has changed it."""
+
+    version: int = API_VERSION
+    name: str
+    quarantine: tuple[Quarantined, ...]
 
 
 class Figures(View):
@@ -390,3 +318,4 @@ class Figures(View):
     marked: int
     marked_wrong: int
     nodes: tuple[NodeRow, ...]
+    may: MayNodes = MayNodes()

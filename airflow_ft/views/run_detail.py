@@ -14,8 +14,8 @@ from airflow_ft.core.recovery import Recovery
 from airflow_ft.core.story import action_words, recovery_words
 from airflow_ft.diagnosis.redaction import redact
 from airflow_ft.views.chain_view import run_id
-from airflow_ft.views.models import Considered as ConsideredView
-from airflow_ft.views.models import (
+from airflow_ft.views.detail_models import Considered as ConsideredView
+from airflow_ft.views.detail_models import (
     DecisionView,
     EvidenceView,
     Feedback,

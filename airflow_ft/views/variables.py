@@ -46,10 +46,7 @@ class DatabaseStore:
 
     def get(self, key: str) -> JsonValue:
         """Return a value, or ``None``."""
-        from airflow.models import Variable
-
-        value: JsonValue = Variable.get(key, default_var=None, deserialize_json=True)
-        return value
+        return self.all(key).get(key)
 
     def set(self, key: str, value: JsonValue) -> None:
         """Store a value."""

@@ -50,7 +50,7 @@ class Tables:
         self.engine = create_engine(url, **(more if in_memory else {}))
         needed = [
             Base.metadata.tables[name]
-            for name in ("dag_run", "log_template", "task_state_store", "task_instance", "xcom")
+            for name in ("dag_run", "log_template", "task_state_store", "task_instance", "xcom", "variable")
         ]
         Base.metadata.create_all(self.engine, tables=needed if in_memory else None)
         self.session = Session(self.engine)

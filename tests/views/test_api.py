@@ -3,90 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Any
 
 import pytest
 from sqlalchemy import event
 
-from tests.attempts.fake_cluster import Run
-from tests.views.chains import BUG, ECC, NO_DNS, Tables, ended
+from tests.views.api_site import Reader, Site
 
 CHAIN = "/api/v1/chain/{}?run_id=run&task_id=train"
-
-
-@dataclass
-class Reader:
-    """A user who may see some DAGs, and edit some."""
-
-    reads: frozenset[str]
-    edits: frozenset[str] = frozenset()
-
-    def get_name(self) -> str:
-        return "reader"
-
-
-class Manager:
-    """As much of an auth manager as the API asks."""
-
-    def is_authorized_dag(self, *, method: str, user: Reader, access_entity: Any = None, details: Any = None) -> bool:
-        allowed = user.reads if method == "GET" else user.edits
-        return details.id in allowed if details and details.id else False
-
-    def get_authorized_dag_ids(self, *, user: Reader, method: str = "GET", session: Any = None) -> set[str]:
-        return set(user.reads)
-
-
-@dataclass
-class Site:
-    """The application, its tables, and who is logged in."""
-
-    http: Any
-    tables: Tables
-    app: Any
-    user: Reader | None
-
-    def get(self, path: str, **more: Any) -> Any:
-        return self.http.get(path, **more)
-
-
-@pytest.fixture(scope="module")
-def records() -> dict[str, dict[str, str]]:
-    """Some chains, as their tries have stored them."""
-    return {
-        "recovered": ended([Run(last=30, code=1, words=ECC)], [Run(first=31, last=60)]).values,
-        "stopped": ended([Run(code=1, words=BUG)]).values,
-        "dns": ended([Run(last=9, code=1, words=NO_DNS)], [Run(first=10)]).values,
-    }
-
-
-@pytest.fixture
-def site(records: dict[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
-    """DAG A with three chains, B with two; the user reads and edits A alone."""
-    from airflow.api_fastapi.core_api import security
-    from airflow.models.dag import DagModel
-    from starlette.testclient import TestClient
-
-    from airflow_ft.plugins import api
-    from airflow_ft.plugins.web import build_app
-
-    tables = Tables()
-    tables.put(records["recovered"], "a")
-    tables.put(records["stopped"], "a", "run2", state="failed")
-    tables.put(records["dns"], "a", "run3", map_index=4)
-    tables.put(records["recovered"], "b", "secret-run")
-    tables.put(records["stopped"], "b", "run", state="failed")
-    manager = Manager()
-    for module in (security, api):
-        monkeypatch.setattr(module, "get_auth_manager", lambda: manager)
-    monkeypatch.setattr(DagModel, "get_team_name", classmethod(lambda cls, dag_id, **more: None))
-    app = build_app()
-    made = Site(TestClient(app), tables, app, Reader(frozenset("a"), frozenset("a")))
-    app.dependency_overrides[api.session] = lambda: tables.session
-    app.dependency_overrides[security.get_user] = lambda: made.user
-    yield made
-    tables.session.close()
 
 
 def test_a_chain_has_its_answers_and_an_etag_that_makes_the_next_look_cheap(site: Site) -> None:

@@ -42,7 +42,8 @@ async function refusal(answer) {
     /* no JSON: the status says enough */
   }
   const detail = said.detail?.detail ?? said.detail;
-  return new Refused(answer.status, typeof detail === "string" ? detail : "", said.detail?.reason);
+  const words = Array.isArray(detail) ? detail.map((one) => `${one.loc?.at(-1)}: ${one.msg}.`).join(" ") : detail;
+  return new Refused(answer.status, typeof words === "string" ? words : "", said.detail?.reason);
 }
 
 export async function ask(path, options = {}) {

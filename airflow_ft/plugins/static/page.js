@@ -1,4 +1,4 @@
-// The page "Fault tolerance" in the menu: what it came to, chains of all DAGs that the user may read, nodes by faults.
+// The page "Fault tolerance" in the menu: what it came to, chains of all DAGs that the user may read, nodes.
 // With a task instance in its address it shows that chain, wide: alerts and notifications lead there.
 
 import { ask, Fragment, h, query, useEffect, useMemo, usePolled, useState } from "./host.js";
@@ -6,14 +6,13 @@ import { Chain } from "./chain.js";
 import { NOTE } from "./detail.js";
 import { Empty, Refusal } from "./empty.js";
 import { ChainRows } from "./lists.js";
-import { Chip, Shape } from "./signs.js";
+import { Nodes } from "./nodes.js";
 import { useStyles } from "./styles.js";
-import { clock, day, duration, number } from "./words.js";
+import { clock, duration, number } from "./words.js";
 
 const STATES = ["running", "recovering", "recovered", "stopped by fault tolerance", "failed", "succeeded"];
 const CLASSES = ["HW_NODE", "NET_FABRIC", "OOM_HOST", "OOM_GPU", "COMM_HANG", "APP_ERROR", "ENV_ERROR", "UNKNOWN"];
 const SLOW_SECONDS = 15;
-const WIDTH = 300;
 
 const percent = (share) => (share == null ? "–" : `${Math.round(100 * share)} %`);
 function Stats({ sums }) {
@@ -26,32 +25,6 @@ function Stats({ sums }) {
     ["Marked wrong", `${number(sums.marked_wrong)} of ${number(sums.marked)}`, "diagnoses judged by people"],
   ];
   return h("dl", { className: "stats" }, rows.map(([label, value, detail]) => h("div", { key: label }, h("dt", { className: "lab" }, label), h("dd", null, h("div", { className: "n" }, value), h("div", { className: "sm muted" }, detail)))));
-}
-
-function Nodes({ sums, pick }) {
-  const from = sums.now - 86400 * sums.days;
-  const x = (at) => 6 + ((at - from) / (sums.now - from)) * (WIDTH - 12);
-  if (!sums.nodes.length) return h("p", { className: "muted" }, "No fault named a node.");
-  return h(
-    "table",
-    { className: "t rows", "aria-label": "Nodes by faults" },
-    h("thead", null, h("tr", null, ["Node", "Faults", `${day(from)} – ${day(sums.now)}`, "Classes", "Left out by"].map((word) => h("th", { key: word, scope: "col" }, word)))),
-    h(
-      "tbody",
-      null,
-      sums.nodes.map((node) =>
-        h(
-          "tr",
-          { className: "r", key: node.name, "data-node": node.name },
-          h("td", null, h("button", { type: "button", className: "exp", onClick: () => pick(node.name), "aria-label": `Chains with faults on ${node.name}` }, node.name)),
-          h("td", { className: "b" }, number(node.faults)),
-          h("td", null, h("svg", { width: WIDTH, height: 22, viewBox: `0 0 ${WIDTH} 22`, "aria-hidden": true }, h("line", { x1: 0, x2: WIDTH, y1: 11, y2: 11, stroke: "var(--border-strong)" }), node.marks.map((fault, n) => h(Shape, { key: n, kind: fault.fault_class, x: x(fault.at), y: 11, r: 5 })))),
-          h("td", null, h("span", { className: "links" }, node.classes.map((kind) => h(Chip, { key: kind, kind })))),
-          h("td", null, node.excluded_by ? `${number(node.excluded_by)} ${node.excluded_by === 1 ? "chain" : "chains"}` : "–"),
-        ),
-      ),
-    ),
-  );
 }
 
 const Choice = ({ label, value, options, set }) =>
@@ -113,8 +86,7 @@ function Overview() {
     sums && h(Stats, { sums }),
     error && h("p", { className: "alert", role: "alert" }, `The figures could not be loaded: ${error.message}`, h("button", { type: "button", className: "btn", onClick: again }, "Try again")),
     h(Chains, { filters, set }),
-    h("div", { className: "sec" }, h("h3", null, "Nodes by faults"), h("span", { className: "sm muted" }, `last ${days} days`)),
-    sums ? h(Nodes, { sums, pick: (node) => set("node", node) }) : h("p", { className: "muted" }, "Loading…"),
+    h(Nodes, { sums, pick: (node) => set("node", node), again }),
     h("p", { className: "note" }, `${NOTE} A node with many faults is a suspect, not a verdict.`),
   );
 }

@@ -67,6 +67,7 @@ const RULES = `
 .ft .t th{font-weight:600;font-size:12px;text-align:left;color:var(--fg-muted);padding:6px 8px;border-bottom:1px solid var(--border-strong);white-space:nowrap}
 .ft .t td{padding:7px 8px;border-bottom:1px solid var(--border);vertical-align:top;overflow-wrap:anywhere}.ft .t td:first-child,.ft .t th:first-child{padding-left:4px}
 .ft .t .who{min-width:90px}.ft .t .who.wide{min-width:210px}.ft .t tr.r:hover td{background:var(--bg-subtle)}.ft .t tr.open td{background:var(--bg-subtle);border-bottom-color:transparent}.ft .t tr.det>td{background:var(--bg-subtle);padding:2px 12px 16px}
+.ft .quar{min-width:250px;max-width:420px}.ft .kept+.kept{margin-top:8px}.ft .kept .links,.ft .ask{margin-top:3px}.ft .ask input{width:130px}.ft .btn:disabled{opacity:.6;cursor:default}
 .ft .exp{display:inline-flex;gap:4px;align-items:center;font:inherit;font-weight:600;white-space:nowrap;padding:3px 4px;margin:-3px 0;min-height:24px;background:none;border:0;color:inherit;cursor:pointer}
 .ft .card{border:1px solid var(--border);border-radius:6px;padding:7px 10px;margin-top:8px;font-size:13px;line-height:18px;display:grid;gap:2px;overflow-wrap:anywhere}.ft .card.open{background:var(--bg-subtle)}
 .ft .card .top{display:flex;gap:6px 10px;flex-wrap:wrap;align-items:center}
