@@ -16,7 +16,7 @@ from airflow_ft.attempts.approvals import approved_question, carried_out
 from airflow_ft.attempts.crash_points import reach
 from airflow_ft.attempts.deadlines import ACT_SECONDS, CANCEL_MARGIN_SECONDS, STACKS_SECONDS, limited
 from airflow_ft.attempts.ports import Desk, WatchOrder
-from airflow_ft.attempts.run_facts import facts_of, with_what_was_missing
+from airflow_ft.attempts.run_facts import facts_of, with_stacks, with_what_was_missing
 from airflow_ft.attempts.sight import Sight
 from airflow_ft.backends.base import (
     Backend,
@@ -187,7 +187,7 @@ class Concluder:
             diagnosis = await asyncio.to_thread(classify, facts, self.rules)
             hits = await asyncio.to_thread(rule_hits, self.policy.rules, facts)
             told = tuple(hit.but(text=redact(hit.text, self.secrets)) for hit in hits)
-            return redacted(with_what_was_missing(diagnosis, gathered), self.secrets), told
+            return redacted(with_stacks(with_what_was_missing(diagnosis, gathered), facts), self.secrets), told
         except BackendError:
             raise  # nothing was seen: the watch goes on and looks again
         except Exception as error:  # noqa: BLE001 - a supervisor's border: a bug in a rule must not leave the job held

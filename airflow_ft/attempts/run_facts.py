@@ -8,6 +8,7 @@ from airflow_ft.backends.base import JobState, Observation, StackGroup
 from airflow_ft.core.facts import Facts
 from airflow_ft.core.faults import Diagnosis
 from airflow_ft.core.hang import HangVerdict
+from airflow_ft.core.stackgroups import grouped
 from airflow_ft.diagnosis.gather import Gathered
 
 
@@ -58,3 +59,11 @@ def with_what_was_missing(diagnosis: Diagnosis, gathered: Gathered) -> Diagnosis
     if not missing:
         return diagnosis
     return diagnosis.but(text=f"{diagnosis.text} Looked at logs, exit codes and nodes; missing: {'; '.join(missing)}.")
+
+
+def with_stacks(diagnosis: Diagnosis, facts: Facts) -> Diagnosis:
+    """Add where everybody stood, for people: what made somebody a suspect of a hang."""
+    if not facts.stacks:
+        return diagnosis
+    odd = {int(one.name) for one in diagnosis.suspects if one.kind == "rank" and one.name.isdigit()}
+    return diagnosis.but(stacks=grouped(facts.stacks, odd))

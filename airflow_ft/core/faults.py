@@ -93,6 +93,15 @@ class Suspect(Record):
     name: str
 
 
+class StackPlace(Record):
+    """Where some ranks stood when a hang was found. ``frames`` are the main thread's, the innermost first."""
+
+    who: str
+    frames: tuple[str, ...] = ()
+    odd: bool = False  # suspected, or stopped: not where the others are
+    stopped: bool = False  # SIGSTOP, a debugger
+
+
 class Diagnosis(Record):
     """Evidence reduced to a class. ``disruption`` names a planned end (preemption, TERM): nobody's fault, free."""
 
@@ -108,6 +117,7 @@ class Diagnosis(Record):
     disruption: str | None = None
     at_start: bool = False  # every rank failed within seconds of the start, before a first step (mission P11)
     evidence: tuple[Evidence, ...] = ()
+    stacks: tuple[StackPlace, ...] = ()  # of a hang, the odd ones first; a few
 
     @property
     def suspect_nodes(self) -> tuple[str, ...]:

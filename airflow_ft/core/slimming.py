@@ -16,6 +16,7 @@ from airflow_ft.core.recovery import Recovery
 from airflow_ft.core.sanitise import size_of
 
 EVIDENCE_KEPT = 2
+STACKS_KEPT = 2  # the odd one, and where the others are
 TEXT_KEPT = 160  # bytes, each of these from here on: with every character outside ASCII escaped
 LEAST_KEPT = 80
 PATH_KEPT = 400
@@ -78,11 +79,13 @@ def slimmed_outcome(outcome: Outcome | None) -> Outcome | None:
 
 
 def _fewer_evidence(incident: Incident) -> Incident:
-    return incident.but(diagnosis=incident.diagnosis.but(evidence=incident.diagnosis.evidence[:EVIDENCE_KEPT]))
+    told = incident.diagnosis
+    return incident.but(diagnosis=told.but(evidence=told.evidence[:EVIDENCE_KEPT], stacks=told.stacks[:STACKS_KEPT]))
 
 
 def _without_rules(incident: Incident) -> Incident:
-    return incident.but(decision=incident.decision.but(considered=()), diagnosis=incident.diagnosis.but(evidence=()))
+    diagnosis = incident.diagnosis.but(evidence=(), stacks=())
+    return incident.but(decision=incident.decision.but(considered=()), diagnosis=diagnosis)
 
 
 def _without_inputs(incident: Incident) -> Incident:

@@ -243,6 +243,10 @@ def test_a_hang_dumps_stacks_names_the_stopped_rank_and_is_restarted_in_place() 
     (incident,) = task.attempts[0].incidents
     assert incident.diagnosis.fault_class is FaultClass.COMM_HANG
     assert incident.diagnosis.text.endswith("Rank 3 on n2 is stopped (SIGSTOP).")
+    stood = [(place.who, place.odd, place.stopped) for place in incident.diagnosis.stacks]
+    assert stood == [("Rank 3 on n2", True, True), ("3 ranks: 0-2 on 2 nodes", False, False)], (
+        "for people, in the record"
+    )
     assert incident.decision.charged == "hang"
     assert (task.chain.ledger.restarts, task.chain.ledger.hang_streak) == (0, 1)
 
