@@ -104,8 +104,8 @@ class AskSettings(CheckedSettings):
 
     :param timeout_seconds: how long the answer is waited for; then ``default`` holds.
     :param default: ``approve`` what was proposed, ``resubmit``, or ``stop``.
-    :param job: ``hold`` what is left of the job meanwhile (its GPUs stay taken; a restart in place stays possible as
-        long as the agents hold), or ``release`` it.
+    :param job: ``hold`` what is left of the job until the answer (its GPUs stay taken, and an approved restart in place
+        is one), or ``release`` it. The agents hold for longer than ``timeout_seconds``, also if nobody supervises them.
     """
 
     timeout_seconds: Seconds = setting(4 * 3600.0, ge=30, le=7 * 86_400, allowed="Give seconds from 30 to 604800.")

@@ -16,7 +16,7 @@ from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Retry, Suspect, Trust
 from airflow_ft.core.ledger import CHARGES, MAX_FREE_KEPT, Ledger, Run
 from airflow_ft.core.policy import FaultTolerancePolicy
-from airflow_ft.core.switches import answered
+from airflow_ft.core.switches import answered, followed
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 SPENT = Ledger(restarts=2, unconditional_streak=1, hang_streak=2, unprogressed=3, pod_restarts=1, highest_step=100)
@@ -178,6 +178,13 @@ diagnoses = st.builds(
 possible = st.sets(st.sampled_from(list(Action))).map(lambda found: tuple(sorted(found)))
 
 
+def turned(value: Any) -> Any:
+    """The same JSON value with every dictionary's keys in reverse."""
+    if isinstance(value, dict):
+        return {key: turned(value[key]) for key in reversed(value)}
+    return [turned(one) for one in value] if isinstance(value, list) else value
+
+
 class AnyChain(RuleBasedStateMachine):
     """A chain under random faults: whatever happens, no budget is exceeded and each decision is charged once."""
 
@@ -215,6 +222,14 @@ class AnyChain(RuleBasedStateMachine):
             zone = timezone(timedelta(hours=-9, minutes=-30))
             assert decide(self.policy, situation.compact(), now.astimezone(zone)).digest() == decision.digest()
 
+    @rule()
+    def everything_is_read_again_in_another_order(self) -> None:
+        """A decision doesn't depend on the order in which a dictionary has its keys."""
+        if self.made:
+            situation, now, decision = self.made[-1]
+            policy = FaultTolerancePolicy.from_dict(turned(self.policy.to_dict()))
+            assert decide(policy, Situation.from_record(turned(situation.to_record())), now) == decision
+
     @rule(
         diagnosis=diagnoses,
         run=runs,
@@ -224,8 +239,10 @@ class AnyChain(RuleBasedStateMachine):
         pods=st.booleans(),
         minutes=st.integers(-5, 500),
         answer=st.sampled_from(["approve", "resubmit", "stop"]),
+        held=st.booleans(),
+        still_held=st.booleans(),
     )
-    def fault(self, diagnosis, run, step, can, hang, pods, minutes, answer) -> None:  # type: ignore[no-untyped-def]
+    def fault(self, diagnosis, run, step, can, hang, pods, minutes, answer, held, still_held) -> None:  # type: ignore[no-untyped-def]
         self.now += timedelta(minutes=minutes)
         situation = Situation(
             diagnosis=diagnosis,
@@ -251,7 +268,11 @@ class AnyChain(RuleBasedStateMachine):
             assert decision.action in (Action.RESUBMIT, Action.FAIL), "nothing beyond basic"
         if decision.action is Action.ASK:
             assert not decision.charged and decision.proposed is not None
-            decision = answered(decision, answer, "a person", self.policy, self.now)
+            decision = answered(decision, answer, "a person", self.policy, self.now, held=held)
+            if not decision.ends_attempt and decision.action is Action.ASK:
+                assert decision.ledger.but(blames=()) == charged.but(blames=()), "not yet"
+                decision = followed(decision, 1 if still_held else None, self.policy, self.now)
+                assert (decision.action is Action.RESTART_IN_PLACE) == still_held or decision.action is Action.FAIL
             assert decision.ledger.but(blames=()) == charged.charge(decision.charged, self.now).but(blames=())
         window, most = self.policy.restart_window_seconds, self.policy.max_restarts_in_window
         if decision.charged in ("restart", "unconditional") and most is not None and not decision.answer:

@@ -11,7 +11,7 @@ from airflow_ft.core.decide import decide
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.faults import Diagnosis, FaultClass, Suspect
 from airflow_ft.core.ledger import Ledger
-from airflow_ft.core.policy import AskSettings, FaultTolerancePolicy
+from airflow_ft.core.policy import SWITCHES, AskSettings, FaultTolerancePolicy
 from airflow_ft.core.situation import Situation
 from airflow_ft.core.switches import answered, followed
 
@@ -94,6 +94,33 @@ def test_nobody_has_a_choice_about_a_disruption_a_used_up_budget_or_a_policy_tha
 def test_a_hang_is_only_told_in_a_rehearsal() -> None:
     assert FaultTolerancePolicy.full().acts_on_hangs
     assert not NOTIFY.acts_on_hangs and NOTIFY.detects_hangs
+
+
+BISECTS = (*HELD, Action.BISECT)
+BY_SWITCH = {
+    "on_restart_in_place": (UNKNOWN, (), {}, Action.RESTART_IN_PLACE),
+    "on_resubmit": (UNKNOWN, (), {"can": (Action.RESUBMIT,)}, Action.RESUBMIT),
+    "on_exclude": (HW, ("n1",), {}, Action.RESUBMIT_EXCLUDING),
+    "on_bisect": (HW, (), {"can": BISECTS}, Action.BISECT),
+    "on_stop": (APP, (), {}, Action.FAIL),
+}
+
+
+@pytest.mark.row("P7")
+@pytest.mark.parametrize("name", BY_SWITCH)
+@pytest.mark.parametrize("switch", ["act", "notify", "ask"])
+def test_each_switch_acts_tells_or_asks_about_its_own_action(name: str, switch: str) -> None:
+    fault_class, nodes, more, action = BY_SWITCH[name]
+    assert SWITCHES[action] == name and {*SWITCHES.values()} == {*BY_SWITCH}
+    decision = ask(FaultTolerancePolicy.full(**{name: switch}), fault_class, *nodes, **more)
+    done, told, asked = decision.action, decision.shadow, decision.proposed
+    if switch == "act":
+        assert (done, told, asked) == (action, None, None)
+    elif switch == "notify":
+        assert (done, asked) == (Action.RESUBMIT, None) and told is not None and told.action is action
+    else:
+        assert (done, told) == (Action.ASK, None) and asked is not None and asked.action is action
+        assert decision.ledger.but(blames=()) == Ledger()
 
 
 # --- ask -----------------------------------------------------------------------------------------------------------
