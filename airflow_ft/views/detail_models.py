@@ -18,6 +18,26 @@ class EvidenceView(View):
     line: int | None = None
 
 
+class StackView(View):
+    """Where some ranks stood, the innermost frame first. The odd ones are not where the others are."""
+
+    who: str
+    odd: bool
+    stopped: bool = False
+    frames: tuple[str, ...] = ()
+
+
+class PreflightItem(View):
+    """An item of the preflight that did not hold: what was found, what is needed, and what to do."""
+
+    item: str
+    where: str
+    status: str
+    value: str
+    need: str
+    advice: str
+
+
 class Considered(View):
     """A rule of the policy that was looked at."""
 
@@ -83,8 +103,8 @@ class RunDetail(View):
     text: str
     where: str = ""
     evidence: tuple[EvidenceView, ...] = ()
-    stacks: tuple[EvidenceView, ...] = ()
-    preflight: tuple[EvidenceView, ...] = ()
+    stacks: tuple[StackView, ...] = ()
+    preflight: tuple[PreflightItem, ...] = ()
     fault_class: str | None = None
     second_class: str | None = None
     confidence: float | None = None

@@ -6,10 +6,12 @@ from collections.abc import Sequence
 from datetime import datetime
 from urllib.parse import quote, urlencode
 
+from airflow_ft.agent.preflight_result import FAILED, parse
 from airflow_ft.core.chain import Chain
 from airflow_ft.core.decisions import Action, Decision
-from airflow_ft.core.faults import Diagnosis, Evidence
+from airflow_ft.core.faults import Diagnosis, Evidence, StackPlace
 from airflow_ft.core.ledger import Ledger
+from airflow_ft.core.preflight import SOURCE as PREFLIGHT
 from airflow_ft.core.recovery import Recovery
 from airflow_ft.core.story import action_words, recovery_words
 from airflow_ft.diagnosis.redaction import redact
@@ -21,8 +23,10 @@ from airflow_ft.views.detail_models import (
     Feedback,
     LedgerRow,
     Link,
+    PreflightItem,
     RecoveryRow,
     RunDetail,
+    StackView,
 )
 from airflow_ft.views.reckoning import loss_in_band, recovery_checks
 from airflow_ft.views.records import StoredChain
@@ -45,14 +49,14 @@ def run_detail(stored: StoredChain, wanted: str, feedback: Feedback | None = Non
         text = outcome.text if outcome and outcome.text else "No fault in this run so far."
         return RunDetail(id=wanted, text=text[:LINE_LENGTH], nodes=run.nodes, facts=_facts(run), links=links)
     diagnosis, decision = run.incident.diagnosis, run.incident.decision
-    shown = [_evidence(one) for one in _ordered(diagnosis)]
+    listed = _ordered(diagnosis)
     return RunDetail(
         id=wanted,
         text=diagnosis.text[:LINE_LENGTH],
         where=diagnosis.root.source if diagnosis.root else "",
-        evidence=tuple(one for one in shown if not one.source.startswith(("stack", "preflight"))),
-        stacks=tuple(one for one in shown if one.source.startswith("stack")),
-        preflight=tuple(one for one in shown if one.source.startswith("preflight")),
+        evidence=tuple(_evidence(one) for one in listed if one.source != PREFLIGHT),
+        stacks=tuple(_stack(place) for place in diagnosis.stacks),
+        preflight=tuple(item for one in listed if one.source == PREFLIGHT for item in _items(one)),
         fault_class=run.fault_class,
         second_class=diagnosis.second_class.value if diagnosis.second_class else None,
         confidence=diagnosis.confidence,
@@ -91,6 +95,23 @@ def _evidence(one: Evidence) -> EvidenceView:
         at=one.at.timestamp() if one.at else None,
         line=one.line,
     )
+
+
+def _stack(place: StackPlace) -> StackView:
+    frames = tuple(redact(frame) for frame in place.frames)
+    return StackView(who=place.who, odd=place.odd, stopped=place.stopped, frames=frames)
+
+
+def _items(one: Evidence) -> list[PreflightItem]:
+    """Return the items that a line of the preflight tells of; a line that was cut is shown as it is."""
+    where, text = one.node or "", redact(one.text[:LINE_LENGTH])
+    found = [
+        PreflightItem(
+            item=told.item, where=where, status=told.status, value=told.value, need=told.need, advice=told.advice
+        )
+        for told in parse(text)
+    ]
+    return found or [PreflightItem(item=text, where=where, status=FAILED, value="", need="", advice="")]
 
 
 def _why(diagnosis: Diagnosis) -> tuple[str, ...]:

@@ -20,11 +20,10 @@ const Line = ({ line, root }) =>
 
 function Evidence({ detail }) {
   const [first, ...others] = detail.evidence;
-  if (!first) return null;
   return h(
     Fragment,
     null,
-    h(Block, { title: "Root line", aside: first.line ? `${first.source}, line ${first.line}` : first.source }, h("div", { className: "log" }, h(Line, { line: first, root: true }))),
+    first && h(Block, { title: "Root line", aside: first.line ? `${first.source}, line ${first.line}` : first.source }, h("div", { className: "log" }, h(Line, { line: first, root: true }))),
     others.length > 0 &&
       h(
         Block,
@@ -37,10 +36,30 @@ function Evidence({ detail }) {
           ),
         ),
       ),
-    detail.stacks.length > 0 && h(Block, { title: "Stacks", aside: "equal ones together" }, detail.stacks.map((one, n) => h("div", { className: "log", key: n }, h(Line, { line: one })))),
-    detail.preflight.length > 0 && h(Block, { title: "Preflight" }, detail.preflight.map((one, n) => h("div", { className: "log", key: n }, h(Line, { line: one })))),
+    detail.stacks.length > 0 && h(Block, { title: "Stacks", aside: "before anything was killed; equal ones together, odd ones first" }, detail.stacks.map((place, n) => h(Stack, { key: n, place }))),
+    detail.preflight.length > 0 && h(Preflight, { items: detail.preflight }),
   );
 }
+
+const Stack = ({ place }) =>
+  h(
+    "div",
+    { className: "stack", "data-odd": place.odd },
+    h("div", { className: "sm" }, h("span", { className: "b" }, place.who), place.odd && h("span", { className: "warn" }, h(Icon, { name: "warn", size: 12 }), place.stopped ? " stopped (SIGSTOP)" : " not where the others are")),
+    h("div", { className: "log" }, place.frames.length > 0 ? h("pre", { className: place.odd ? "root" : undefined }, place.frames.join("\n")) : h("pre", { className: "muted" }, "no stack could be read")),
+  );
+
+const Preflight = ({ items }) =>
+  h(
+    Block,
+    { title: "Preflight", aside: "what did not hold; every item is a line of the training log" },
+    h(
+      "table",
+      { className: "mini" },
+      h("thead", null, h("tr", null, ["Item", "Found", "Needed", "Advice"].map((word) => h("th", { key: word, scope: "col" }, word)))),
+      h("tbody", null, items.map((one, n) => h("tr", { key: n }, h("th", { scope: "row" }, h(Mark, { ok: one.status === "skipped" ? null : one.status === "ok" }), " ", one.item, one.where && h("div", { className: "muted", style: { fontWeight: 400 } }, `on ${one.where}`)), h("td", null, one.value), h("td", null, one.need), h("td", null, one.advice)))),
+    ),
+  );
 
 const Recovery = ({ detail }) =>
   detail.recovery.length > 0 &&

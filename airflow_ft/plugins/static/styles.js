@@ -76,6 +76,7 @@ const RULES = `
 .ft .blk{margin-top:12px;min-width:0}.ft .blk>h4{font-size:12px;line-height:18px;font-weight:600;color:var(--fg-muted);margin-bottom:3px}
 .ft .log{background:var(--bg);border:1px solid var(--border);border-radius:4px;padding:4px 0}.ft .log>div{padding:0 8px}
 .ft .log .root{background:var(--warn-bg);box-shadow:inset 3px 0 0 var(--warn-bd);font-weight:700}
+.ft .stack+.stack{margin-top:6px}.ft .log pre{padding:0 8px}.ft .log>div>pre{padding:0}
 .ft .ev{display:grid;grid-template-columns:74px minmax(0,1fr);gap:2px 8px;font-size:13px;line-height:18px;align-items:baseline}.ft .ev>*{padding:2px 0}
 .ft .role{font-size:11px;line-height:16px;font-weight:600;border-radius:3px;padding:0 5px;text-align:center;border:1px solid var(--border-strong)}.ft .role.root{background:var(--fg);color:var(--bg);border-color:var(--fg)}.ft .role.cascade{border-style:dashed}
 .ft .list li{padding:2px 0;font-size:13px;line-height:18px;overflow-wrap:anywhere}
