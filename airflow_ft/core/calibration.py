@@ -10,9 +10,10 @@ benchmarks.classifier``, "evidence"; a test keeps this table equal to what was r
 - ``cascade``: only what peers print; ``ambiguous``: a line that is a cause only where nothing better is found;
 - ``generic``: the last line of a traceback that no signature knows; ``words``: only plain words.
 
-A kind's chance is its share of right answers, drawn towards the share of all by ``PRIOR`` cases (the usual way of not
-believing a handful: the mean of a Beta distribution). Rejected: isotonic regression over the authors' values, which
-needs more cases than there are; and calibrating on the cases that signatures were written with, which flatters.
+A kind's chance is its share of right answers, drawn by ``PRIOR`` cases towards the share of all, or towards one half
+where there are fewer cases than that (the usual way of not believing a handful: the mean of a Beta distribution).
+Rejected: isotonic regression over the authors' values, which needs more cases than there are; and calibrating on the
+cases that signatures were written with, which flatters.
 """
 
 from __future__ import annotations
@@ -22,14 +23,15 @@ from airflow_ft.core.rules import Signature
 
 # kind of evidence: (right, of) at first sight
 SEEN: dict[str, tuple[int, int]] = {
-    "ambiguous": (23, 28),
-    "cascade": (27, 31),
-    "code": (13, 14),
-    "generic": (25, 36),
-    "likely": (74, 80),
-    "planned": (15, 16),
-    "sure": (135, 138),
-    "weak": (9, 11),
+    "ambiguous": (26, 31),
+    "cascade": (31, 37),
+    "code": (16, 17),
+    "generic": (31, 42),
+    "likely": (84, 91),
+    "planned": (21, 22),
+    "sure": (150, 153),
+    "weak": (10, 12),
+    "words": (0, 1),
 }
 PRIOR = 4
 NOT_SEEN = 0.5  # of a kind that no first sight rested on, nothing is known
@@ -58,7 +60,8 @@ def chance(kind: str, seen: dict[str, tuple[int, int]] | None = None) -> float:
         return NOT_SEEN
     all_right, all_of = sum(right for right, _ in table.values()), sum(of for _, of in table.values())
     right, of = table[kind]
-    return (right + PRIOR * all_right / all_of) / (of + PRIOR)
+    expected = all_right / all_of if of >= PRIOR else NOT_SEEN
+    return (right + PRIOR * expected) / (of + PRIOR)
 
 
 def confidence_of(signature: Signature) -> float:

@@ -51,6 +51,11 @@ _COMMAND = re.compile(  # torch.distributed.launch
     r"CalledProcessError: Command .*--local[_-]rank[=', ]+(?P<local>\d+).* "
     r"(?:returned non-zero exit status (?P<code>\d+)|died with <Signals\.\w+: (?P<signal>\d+)>)"
 )
+_NAMED = re.compile(  # Composer, Lightning and others
+    r"\b[Rr]ank:? ?(\d{1,6})\b[^;]{0,60}?\b(?:crashed|exited|died|terminated|failed|ended) with (?:exit |return )?"
+    r"code:? (-?\d{1,3})\b"
+)
+_SPAWNED = re.compile(r"^-- Process (\d+) terminated with the following error:")
 _DEEPSPEED = re.compile(r"exits with return code = (-?\d+)")
 _SPAWN = re.compile(r"process (\d+) terminated with (?:signal (SIG\w+)|exit code (\d+))")
 _DIED = re.compile(r"died with <Signals\.\w+: (\d+)>")
@@ -100,6 +105,10 @@ class Launcher:
         elif (found := _SPAWN.search(line)) is not None:
             code = -signal.Signals[found[2]] if found[2] in signal.Signals.__members__ else int(found[3] or 1)
             self._add(Who(self._log.node, int(found[1])), code, line, number, first=not self._deaths)
+        elif (found := _SPAWNED.match(line)) is not None:
+            self._add(Who(self._log.node, int(found[1])), 1, line, number, first=not self._deaths)
+        elif (found := _NAMED.search(line)) is not None:
+            self._add(Who(self._log.node, int(found[1])), int(found[2]), line, number, first=not self._deaths)
         elif (found := _DIED.search(line)) is not None and not self._deaths:
             self._add(Who(self._log.node), -int(found[1]), line, number, first=True)
         elif (found := _MPIRUN.search(line)) is not None:

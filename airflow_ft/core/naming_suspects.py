@@ -113,7 +113,7 @@ def _is_about_the_same(other: Finding, line: Finding) -> bool:
     if other.signature.id == line.signature.id:
         return True
     near = other.source == line.source and abs(other.line - line.line) <= NEAR
-    return near and other.signature.fault_class is line.signature.fault_class
+    return near and (other.signature.fault_class is line.signature.fault_class or "address" in other.captured)
 
 
 def _in_text(line: Finding) -> list[Suspect]:

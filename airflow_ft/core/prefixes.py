@@ -3,6 +3,7 @@
 Prefixes are taken off one after the other, so that a signature sees the line as its program printed it:
 
 - clocks (ISO, dmesg seconds, glog), ``kern  :warn  :``, syslog's host and program;
+- any bracket at the head that names a rank (``(worker1, rank=1, ip=10.0.0.7)``, ``[1,mpirank:11,algo-2]<stderr>:``);
 - ``[rank3]:`` of PyTorch, ``[default3]:`` of torchrun's tee, ``[1,23]<stderr>:`` of mpirun, ``[3]<stdout>:`` too;
 - ``(RayTrainWorker pid=933, ip=10.0.0.11)`` of Ray;
 - ``node48:34050:34121 [0]`` of NCCL: host, process, thread and GPU;
@@ -60,6 +61,10 @@ _SYSLOG = re.compile(
 _SYSLOG_CLOCK = re.compile(r"\w{3} +\d+ \d\d:\d\d:\d\d (?P<node>[\w.-]+) [\w./-]+(?:\[\d+\])?: +")
 _CTIME = re.compile(r"\w{3} \w{3} +\d+ \d\d:\d\d:\d\d \d{4}(?=[\[ ])")
 _MPI = re.compile(r"\[(?:\d+,)?(?P<rank>\d+)\]<std(?:err|out)>: ?")
+_RANKED = re.compile(
+    r"[\[(](?:[\w.:=, -]{0,60}[^a-z_])?(?:mpi|global_?|world_?)?rank[=: ]{1,2}(?P<rank>\d{1,6})\b"
+    r"(?:[\w.:=, -]{0,60}?\bip=(?P<node>[\w.]+))?[\w.:=, -]{0,60}[\])](?:<std(?:err|out)>)?:? ?"
+)
 _RAY = re.compile(
     r"\((?:(?!\d)[\w.:<>]+(?: rank=(?P<rank>\d+))?,? ?(?:pid=\d+)?(?:, ip=(?P<node>[\w.]+))?)\)"
     r"(?: \[repeated [^\]]*\])? "
@@ -137,6 +142,9 @@ def _one_round(
         text = text[ctime.end() :]
     if (syslog := _SYSLOG.match(text)) is not None:
         text, node = text[syslog.end() :], node or syslog["node"]
+    if head in "[(" and (ranked_head := _RANKED.match(text)) is not None:
+        text, node = text[ranked_head.end() :], node or ranked_head["node"]
+        rank = int(ranked_head["rank"]) if rank is None else rank
     if (mpi := _MPI.match(text)) is not None:
         text, rank = text[mpi.end() :], int(mpi["rank"]) if rank is None else rank
     if head == "(" and (ray := _RAY.match(text)) is not None:

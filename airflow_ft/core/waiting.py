@@ -18,7 +18,8 @@ MAX_NAMED = 8
 _MISSING = re.compile(
     r"\[?missing ranks: ?([\d, ]+)|[Rr]anks? ([\d, ]+) failed to pass monitoredBarrier|remote rank ?:? ?\[(\d+)\]"
     r"|^(\d+): \[\S*(?:Horovod|Distributed)|timed out task names: .*?/task:(\d+)"
-    r"|(?:from|for) rank (\d+)\b.*time[d ]*out|[Rr]ank (\d+) (?:is|appears|seems) (?:to be )?(?:hung|stuck)"
+    r"|(?:from|for) rank (\d+)\b.*time[d ]*out"
+    r"|[Rr]ank (\d+)(?: (?:is|has|appears|seems))?(?: to be)? (?:hung|stuck|stalled)\b"
 )
 _WORK = re.compile(r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)")
 _ENQUEUED = re.compile(r"[Ll]ast enqueued (?:NCCL )?work: (-?\d+)")

@@ -98,3 +98,26 @@ def test_a_retry_is_useless_only_on_good_evidence() -> None:
     assert diagnose("FileNotFoundError: [Errno 2] No such file or directory: '/x'").retry is Retry.UNKNOWN
     broken = "[rank3]: RuntimeError: CUDA error: uncorrectable ECC error encountered"
     assert diagnose(f"{full}\n{broken}").retry is Retry.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("Rank 5 crashed with exit code -9.\nGlobal rank 0 (PID 811) exited with code -15", "5"),  # Composer
+        ("[rank: 1] Child process with PID 8841 terminated with code -11.", "1"),  # Lightning
+        (
+            "-- Process 2 terminated with the following error:\nTraceback (most recent call last):\n  File\nOops: 1",
+            "2",
+        ),
+    ],
+)
+def test_any_launcher_that_names_the_rank_that_ended(text: str, named: str) -> None:
+    assert names(diagnose(text)) == [("rank", named)]
+
+
+def test_the_place_of_an_actor_stands_beside_what_is_said_of_it() -> None:
+    found = diagnose(
+        "ray.exceptions.RayActorError: The actor died unexpectedly before finishing this task.\n"
+        "\tpid: 6420\n\tip: 10.72.56.3\nThe actor is dead because its node has died. Node Id: 677d\n"
+    )
+    assert ("address", "10.72.56.3") in names(found)

@@ -53,3 +53,18 @@ def test_the_logs_own_node_and_rank_stand_in() -> None:
     reader = PrefixReader([], node="n1", local_rank=3)
     assert reader.read("KeyError: 1") == (Who("n1", None, 3), "KeyError: 1")
     assert reader.read("[rank9]: KeyError: 1") == (Who("n1", 9), "KeyError: 1")
+
+
+@pytest.mark.parametrize(
+    ("line", "who", "text"),
+    [
+        ("(worker1, rank=1, pid=1987, ip=10.12.0.7) KeyError: 'x'", Who("10.12.0.7", 1), "KeyError: 'x'"),
+        ("[1,mpirank:11,algo-2]<stderr>:KeyError: 'x'", Who(None, 11), "KeyError: 'x'"),
+        ("[rank=3] KeyError: 'x'", Who(None, 3), "KeyError: 'x'"),
+        ("[rank: 1] KeyError: 'x'", Who(None, 1), "KeyError: 'x'"),
+        ("[local_rank=3] KeyError: 'x'", Who(), "[local_rank=3] KeyError: 'x'"),
+        ("(the tank=3) KeyError: 'x'", Who(), "(the tank=3) KeyError: 'x'"),
+    ],
+)
+def test_any_bracket_at_the_head_that_names_a_rank_is_a_prefix(line: str, who: Who, text: str) -> None:
+    assert PrefixReader([]).read(line) == (who, text)
