@@ -118,7 +118,8 @@ def taken(chain: Chain, attempt: Attempt) -> Chain:
     if outcome is not None and outcome.end is End.SUCCEEDED:
         chain = with_event(chain, at, SUCCEEDED, outcome_sentence(attempt), attempt.number)
     for debt in attempt.debts:
-        chain = with_event(chain, debt.since, DEBT, debt_sentence(debt), attempt.number)
+        kind, text = (NOTICE, f"{debt.ref.name} is {debt.why}.") if debt.held else (DEBT, debt_sentence(debt))
+        chain = with_event(chain, debt.since, kind, text, attempt.number)
     seen = [p for p in (attempt.progress, *(i.progress for i in attempt.incidents)) if p is not None]
     past = tuple(i.past for i in attempt.incidents if i.past is not None)
     saved = [(chain.last_checkpoint, chain.last_checkpoint_path), *((p.checkpoint, p.checkpoint_path) for p in seen)]

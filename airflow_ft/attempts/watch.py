@@ -312,7 +312,7 @@ class Watch:
                 self._sight.restarted(incident.decision.generation)
             return None
         if incident.decision.action is Action.ASK and self._policy.ask.job == "hold":
-            held = Debt(ref=self._order.ref, since=self._desk.now(), why="It is held while a person is asked.")
+            held = Debt(ref=self._order.ref, since=self._desk.now(), why="held while a person is asked", held=True)
             return self._account.ended_by(incident, seen, held)
         debt = await self._concluder.stop(incident)
         return self._account.ended_by(incident, seen, debt)

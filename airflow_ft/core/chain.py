@@ -134,11 +134,15 @@ class Outcome(Record):
 
 
 class Debt(Record):
-    """A cancel that could not be carried out. Paid by the next try, seen by ``doctor``, collected by ``reap``."""
+    """A cancel that could not be carried out. Paid by the next try, seen by ``doctor``, collected by ``reap``.
+
+    ``held``: it is not due yet; the job is kept while a person is asked.
+    """
 
     ref: JobRef
     since: AwareDatetime
     why: str
+    held: bool = False
     told: bool = False  # the installation's own notifiers were told
 
 

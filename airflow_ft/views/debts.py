@@ -66,7 +66,7 @@ def owed_by(session: Any, chain: Chain) -> Iterator[Owed]:
         debt = debts.pop(left.uid, None)
         why = f"its task is {stored.task_state}"
         yield Owed(chain, left, _since(debt) if debt else why, attempt, written=debt is not None)
-    for debt in debts.values():
+    for debt in (one for one in debts.values() if over or not one.held):
         yield Owed(chain, debt.ref, _since(debt), written=True, over=over)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
+import asyncio
+import json
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
 
@@ -17,6 +19,7 @@ from airflow_ft.core.ledger import Ledger
 from airflow_ft.core.policy import AskSettings, ExclusionSettings, FaultTolerancePolicy, HangSettings
 from airflow_ft.core.story import state_word
 from airflow_ft.operators import asking
+from airflow_ft.triggers.answers import NOT_ANSWERED, AnswerTrigger, answer_of
 from tests.attempts.fake_cluster import Run
 from tests.attempts.fake_task import Died, Killer, Task, at_point
 
@@ -86,7 +89,7 @@ def test_a_restart_in_place_that_is_approved_of_a_held_job_is_one() -> None:
     assert incident.recovery is not None and incident.recovery.state == "recovered"
     assert (task.chain.ledger.restarts, task.chain.ledger.unprogressed) == (0, 1)
     assert [fault.action for fault in task.chain.faults] == ["RESTART_IN_PLACE"], "counted once"
-    assert [event.kind for event in task.chain.events] == ["fault", "cancel_owed", "answered", "succeeded"]
+    assert [event.kind for event in task.chain.events] == ["fault", "notice", "answered", "succeeded"]
     task.check()
     found = [answer for _, _, answer in explanations(task.attempts)]
     assert [isinstance(one, Explanation) and one.differs for one in found] == [()]
@@ -193,6 +196,41 @@ def test_an_answered_question_can_be_explained_and_so_can_what_follows() -> None
 )
 def test_an_event_that_says_nothing_clear_is_the_default(event: Any, answer: tuple[str, str]) -> None:
     assert asking.understood(event, ASK) == answer
+
+
+ASKED_AT = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("minutes", "options", "user", "answer"),
+    [
+        (1, ["Stop"], SimpleNamespace(id="1", name="maria"), ("stop", "maria")),
+        (1, ["Resubmit"], None, ("approve", "Nobody answered in time; the default")),
+        (-1, ["Stop"], SimpleNamespace(id="1", name="maria"), None),
+        (None, None, None, None),
+    ],
+)
+def test_what_airflow_keeps_of_an_answer_is_taken_unless_it_is_older_than_the_question(
+    minutes: int | None, options: Any, user: Any, answer: tuple[str, str] | None
+) -> None:
+    at = ASKED_AT + timedelta(minutes=minutes) if minutes is not None else None
+    kept = SimpleNamespace(responded_at=at, responded_by_user=user, chosen_options=options)
+    event = answer_of(kept, ASKED_AT)
+    assert answer_of(None, ASKED_AT) == {NOT_ANSWERED: True}
+    assert (event == {NOT_ANSWERED: True}) is (answer is None)
+    if answer is not None:
+        assert asking.understood(json.loads(json.dumps(event)), ASK) == answer
+
+
+def test_the_trigger_that_reads_an_answer_bears_what_it_does_not_know() -> None:
+    """A trigger that raises stops all others; whatever goes wrong, the question is asked once more."""
+    trigger = AnswerTrigger({"dag_id": "d"}, "noon", 0.0, of_a_newer_version=True)
+    assert AnswerTrigger(**trigger.serialize()[1]).serialize() == trigger.serialize()
+
+    async def fired() -> Any:
+        return [event.payload async for event in trigger.run()]
+
+    assert asyncio.run(fired()) == [{NOT_ANSWERED: True}]
 
 
 def test_every_default_is_one_of_the_options() -> None:
