@@ -15,7 +15,7 @@ from pydantic import JsonValue
 
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.backends.base import Backend, BackendError, TrainingJob
-from airflow_ft.core.chain import Chain, Incident
+from airflow_ft.core.chain import Chain, Incident, JobRef
 from airflow_ft.core.decide import BLAMED_NODES
 from airflow_ft.core.faults import FaultClass, Trust
 from airflow_ft.core.quarantine import EXPIRY, TEXT, Entry, Kept, Release, in_force, under_the_cap
@@ -43,8 +43,17 @@ class SharedStore(Protocol):
 
 def cluster_of(job: TrainingJob) -> str:
     """Return the name of the cluster whose nodes a job uses: the same node name elsewhere is another node."""
-    where = next((str(value) for name in _CLUSTER_FIELDS if (value := getattr(job, name, None))), "default")
-    return f"{job.backend}:{where}"
+    return _cluster(job.backend, {name: getattr(job, name, None) for name in _CLUSTER_FIELDS})
+
+
+def cluster_of_ref(ref: JobRef) -> str:
+    """Return the same of a job that was submitted: its reference has what is needed to find it again."""
+    return _cluster(ref.backend, ref.where)
+
+
+def _cluster(backend: str, fields: Mapping[str, object]) -> str:
+    where = next((str(value) for name in _CLUSTER_FIELDS if (value := fields.get(name))), "default")
+    return f"{backend}:{where}"
 
 
 class Quarantine:

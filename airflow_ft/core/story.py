@@ -21,6 +21,8 @@ ACTION_WORDS = {
     Action.FAIL: "stop",
 }
 
+WAITS = "waits for a person"  # the state of a chain whose question has no answer yet
+
 RECOVERY_WORDS = {
     "pending": "… not known yet",
     "recovered": "✓ recovered",
@@ -79,5 +81,5 @@ def state_word(chain: Chain, recovery: str | None = None) -> str:
     if chain.decision is not None and chain.decision.action is Action.FAIL:
         return "stopped by fault tolerance"
     if chain.decision is not None and chain.decision.action is Action.ASK:
-        return "waits for a person"
+        return WAITS
     return "recovering" if chain.concluded is not None else "starting"

@@ -108,8 +108,9 @@ def _figures(db: Any, user: Any, days: int) -> Figures:
     words = quarantine.all_words(DatabaseStore(db))
     kept = quarantine.in_quarantine(words, now, _may_hear(user, readable))
     found = figures(db, sorted(readable), now, days)
+    clusters = tuple(sorted({*quarantine.clusters(words), *found.may.clusters}))
     edit = _may_edit(user, PREFIX)
-    may = MayNodes(edit=edit, clusters=quarantine.clusters(words) if edit else ())
+    may = MayNodes(edit=edit, clusters=clusters if edit else ())
     return found.model_copy(update={"nodes": quarantine.with_quarantine(found.nodes, kept), "may": may})
 
 

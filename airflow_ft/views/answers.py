@@ -14,7 +14,7 @@ from itertools import pairwise
 from airflow_ft.core.chain import Chain, End
 from airflow_ft.core.decisions import Decision
 from airflow_ft.core.recovery import Recovery
-from airflow_ft.core.story import action_words, duration_words
+from airflow_ft.core.story import WAITS, action_words, duration_words
 from airflow_ft.views.models import Answer, Texts, Todo
 from airflow_ft.views.reckoning import faulty_runs, lost_time, recovery_checks
 from airflow_ft.views.records import StoredChain
@@ -59,12 +59,13 @@ def headline(stored: StoredChain, found: Sequence[Run] = ()) -> str:
     if chain.open is None:
         return "No attempt has begun yet." if not chain.attempts else _between(chain)
     if state == "recovered":
-        return f"Attempt {run} is training again, past {_old_step(chain, found)}."
+        return f"Attempt {run} is training again, past {_old_step(stored, found)}."
     if state == "recovering":
         return _recovering(stored, found, run)
     if stored.live is None or stored.live.step is None:
         return f"Attempt {run} is starting up; no step seen yet."
-    faults = "no fault so far" if not chain.faults and not any(r.incident for r in found) else "running"
+    faulty = chain.faults or stored.live_incidents or any(run.incident for run in found)
+    faults = "running" if faulty else "no fault so far"
     return f"Attempt {run}, {faults}. {_step(stored)}"
 
 
@@ -100,7 +101,7 @@ def _between(chain: Chain) -> str:
 
 
 def _recovering(stored: StoredChain, found: Sequence[Run], run: str) -> str:
-    live, old = stored.live, _old_step(stored.chain, found)
+    live, old = stored.live, _old_step(stored, found)
     pending = _pending(found)
     if pending is not None and pending.state in ("from_scratch", "gap") and pending.text:
         return f"Attempt {run} is running, but {_lower(pending.text)}"
@@ -113,11 +114,12 @@ def _recovering(stored: StoredChain, found: Sequence[Run], run: str) -> str:
     return f"Attempt {run} is at step {live.step:,}; recovered when it is past {old}."
 
 
-def _old_step(chain: Chain, found: Sequence[Run]) -> str:
+def _old_step(stored: StoredChain, found: Sequence[Run]) -> str:
     faulty = next((run for run in reversed(found) if run.incident), None)
     if faulty is not None and faulty.progress is not None and faulty.progress.step is not None:
         return f"step {faulty.progress.step:,} where attempt {faulty.label} died"
-    step = chain.faults[-1].step if chain.faults else None
+    progress = stored.live_incidents[-1].progress if stored.live_incidents else None
+    step = progress.step if progress else stored.chain.faults[-1].step if stored.chain.faults else None
     return f"step {step:,} where the last one died" if step is not None else "the point where the last one died"
 
 
@@ -150,7 +152,7 @@ def todo(stored: StoredChain, found: Sequence[Run]) -> Todo:
     state = stored.state
     last = next((run for run in reversed(found) if run.incident), None)
     suspects = _suspects(found)
-    if state == "waits for a person":
+    if state == WAITS:
         return Todo(tone="warn", text="Answer the question in the task's required actions: nothing is done before.")
     if stored.chain.debts:
         debt = stored.chain.debts[-1]

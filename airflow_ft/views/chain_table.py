@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 
 from airflow_ft.core.progress import Progress
-from airflow_ft.core.story import action_words, duration_words, recovery_words
+from airflow_ft.core.story import WAITS, action_words, duration_words, recovery_words
 from airflow_ft.views.records import StoredChain
 from airflow_ft.views.runs import Run, runs
 
@@ -27,6 +27,7 @@ STATE_STYLES = {
     "running": "cyan",
     "recovering": "magenta",
     "recovered": "green",
+    WAITS: "yellow",
     "succeeded": "green",
     "stopped by fault tolerance": "bold white on red",
     "failed": "red",
@@ -109,7 +110,10 @@ def rendered(stored: StoredChain) -> RenderableType:
     told = [
         Text(f"{event.at:%H:%M:%S} {event.text}", style="dim") for event in stored.chain.events if _worth(event.kind)
     ]
-    debts = [Text(f"cancel owed: {debt.ref.name}: {debt.why}", style="red") for debt in stored.chain.debts]
+    debts = [
+        Text(f"{'held' if debt.held else 'cancel owed'}: {debt.ref.name}: {debt.why}", style="red")
+        for debt in stored.chain.debts
+    ]
     note = Text("A class is a help for the decision, not a confirmed root cause.", style="dim")
     return Group(title, Text(), RunTable(rows(stored)), Text(), *told, *debts, note)
 

@@ -13,10 +13,11 @@ from datetime import datetime, timedelta
 from statistics import median, quantiles
 from typing import Any
 
+from airflow_ft.attempts.quarantine import cluster_of_ref
 from airflow_ft.core.chain import Attempt, Incident
 from airflow_ft.core.recovery import Recovery
 from airflow_ft.views.listing import PastAttempt, attempts_since, feedback_of
-from airflow_ft.views.models import Figures, NodeFault, NodeRow, TaskKey
+from airflow_ft.views.models import Figures, MayNodes, NodeFault, NodeRow, TaskKey
 from airflow_ft.views.runs import DISRUPTION
 
 MOST_ATTEMPTS = 1_000  # half a second to read once; what is over is kept in memory, so the next look is cheap
@@ -68,6 +69,7 @@ def figures(session: Any, dag_ids: Collection[str], now: datetime, days: int) ->
         marked=len(said),
         marked_wrong=sum(not value.get("right", True) for *_, value in said if isinstance(value, dict)),
         nodes=tuple(_nodes(sums)),
+        may=MayNodes(clusters=tuple(sorted({cluster_of_ref(one.attempt.ref) for one in found if one.attempt.ref}))),
     )
 
 

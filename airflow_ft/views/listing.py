@@ -9,17 +9,16 @@ query, before any page is cut: neither a page's length nor its end tells of a DA
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from typing import Any
 
-from airflow_ft.attempts.reports import PROGRESS_KEY
 from airflow_ft.attempts.store import CHAIN_KEY
 from airflow_ft.core.chain import Attempt, Chain
-from airflow_ft.core.progress import Progress
 from airflow_ft.core.records import UnreadableRecordError
-from airflow_ft.views.records import FEEDBACK_KEY, StoredChain, read_attempt, read_value
+from airflow_ft.views.records import FEEDBACK_KEY, PUBLISHED, StoredChain, read_attempt, read_value, with_published
 
 # The states in which a task instance goes on by itself.
 GOING_ON = (
@@ -105,6 +104,8 @@ def heads(session: Any, wanted: Filter, *, going_on: bool, after: Place | None, 
     rows = session.execute(query).all()
     words = [json.dumps(text) for text in (wanted.fault_class, wanted.node) if text]
     last = tuple(rows[-1][2:5]) if rows else None
+    if going_on:
+        words = []  # what a run that goes on has published stands elsewhere; they are few
     return Batch(tuple(_read(rows, words)), len(rows), last, len(rows) == limit)
 
 
@@ -120,8 +121,8 @@ def _read(rows: Sequence[Any], words: Sequence[str]) -> Iterator[Head]:
         yield Head(StoredChain(chain=chain, attempts=(), task_state=task_state), (run, task_id, map_index), updated)
 
 
-def with_progress(session: Any, found: Sequence[Head]) -> list[Head]:
-    """Add what the running ones have published: one query for the whole page."""
+def with_published_of(session: Any, found: Sequence[Head]) -> list[Head]:
+    """Add what the running ones have published, faults too: one query for the whole page."""
     from airflow.models.xcom import XComModel
     from sqlalchemy import Text, cast, select, tuple_
 
@@ -129,22 +130,13 @@ def with_progress(session: Any, found: Sequence[Head]) -> list[Head]:
     if not places:
         return list(found)
     place = XComModel.dag_run_id, XComModel.task_id, XComModel.map_index
-    query = select(*place, cast(XComModel.value, Text)).where(XComModel.key == PROGRESS_KEY, tuple_(*place).in_(places))
-    published = {
-        (run, task_id, map_index): read_value(text) for run, task_id, map_index, text in session.execute(query)
-    }
-    return [_with_progress(head, published.get(head.place)) for head in found]
-
-
-def _with_progress(head: Head, live: Any) -> Head:
-    if not isinstance(live, dict) or live.get("attempt") != head.stored.chain.open:
-        return head
-    try:
-        progress = Progress.from_record(live.get("progress") or {})
-    except UnreadableRecordError:
-        return head
-    stored = replace(head.stored, live=progress, live_recovery=live.get("recovery"))
-    return replace(head, stored=stored)
+    query = select(*place, XComModel.key, cast(XComModel.value, Text)).where(
+        XComModel.key.in_(PUBLISHED), tuple_(*place).in_(places)
+    )
+    published: dict[Place, dict[str, str]] = defaultdict(dict)
+    for run, task_id, map_index, key, text in session.execute(query):
+        published[run, task_id, map_index][key] = text
+    return [replace(head, stored=with_published(head.stored, published.get(head.place, {}))) for head in found]
 
 
 @dataclass(frozen=True)

@@ -7,20 +7,22 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import Any
 
-from airflow_ft.core.chain import Chain
+from airflow_ft.core.chain import Incident
+from airflow_ft.core.story import WAITS
 from airflow_ft.views import answers
 from airflow_ft.views.chain_view import cut, task_key
-from airflow_ft.views.listing import Batch, Filter, Head, Place, heads, with_progress
+from airflow_ft.views.listing import Batch, Filter, Head, Place, heads, with_published_of
 from airflow_ft.views.models import ChainPage, ChainRow, RunChains, Todo
-from airflow_ft.views.records import StoredChain
+from airflow_ft.views.records import LIVE_STATES, StoredChain
+from airflow_ft.views.runs import DISRUPTION
 
 MOST_MARKS = 40
 MOST_OF_RUN = 200
 SEARCHED = 1_000  # heads that are looked at for one page: 10 MB at most; the page says if there is more to look at
 SEARCHED_AT_ONCE = 250
 NOTHING = Batch((), 0, None, False)
-ORDER = ("stopped by fault tolerance", "failed", "unreadable", "recovering", "recovered", "running", "starting")
-LIVE_STATES = ("starting", "running", "recovering", "recovered")
+ENDED_BADLY = ("stopped by fault tolerance", "failed")
+ORDER = (*ENDED_BADLY, WAITS, "unreadable", "recovering", "recovered", "running", "starting")
 HEADLINE = 200
 
 
@@ -39,7 +41,7 @@ def chain_page(
     while looked < SEARCHED:
         possible = _can_have(going_on, state)
         batch = heads(session, wanted, going_on=going_on, after=place, limit=at_once) if possible else NOTHING
-        for head in with_progress(session, batch.heads):
+        for head in with_published_of(session, batch.heads):
             if not _fits(head.stored, wanted, state):
                 continue
             rows.append(chain_row(head))
@@ -60,12 +62,25 @@ def _can_have(going_on: bool, state: str | None) -> bool:
 
 
 def _fits(stored: StoredChain, wanted: Filter, state: str | None) -> bool:
-    faults = stored.chain.faults
+    faults = list(_faults(stored))
     return (
         (state is None or stored.state == state)
-        and (wanted.fault_class is None or any(fault.cause[0] == wanted.fault_class for fault in faults))
-        and (wanted.node is None or any(wanted.node in fault.nodes for fault in faults))
+        and (wanted.fault_class is None or any(kind == wanted.fault_class for kind, _ in faults))
+        and (wanted.node is None or any(wanted.node in nodes for _, nodes in faults))
     )
+
+
+def _faults(stored: StoredChain) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Class and nodes of each fault: those in the head, then the restarts in place of the attempt that runs."""
+    for fault in stored.chain.faults:
+        yield fault.cause[0], fault.nodes
+    for incident in stored.live_incidents:
+        if not incident.again:
+            yield _kind(incident), incident.diagnosis.suspect_nodes
+
+
+def _kind(incident: Incident) -> str:
+    return DISRUPTION if incident.diagnosis.disruption else incident.diagnosis.fault_class.value
 
 
 def _write_place(going_on: bool, place: Place | None) -> str:
@@ -88,8 +103,9 @@ def _read_place(after: str | None) -> tuple[bool, Place | None]:
 def chain_row(head: Head) -> ChainRow:
     """Return a chain's row."""
     stored, chain = head.stored, head.stored.chain
-    last = chain.faults[-1] if chain.faults else None
-    marks = tuple(_marks(chain))
+    faults = list(_faults(stored))
+    kind, nodes = faults[-1] if faults else (None, ())
+    marks = tuple(_marks(stored))
     return ChainRow(
         task=task_key(chain),
         state=stored.state,
@@ -99,18 +115,23 @@ def chain_row(head: Head) -> ChainRow:
         attempts=chain.attempts,
         used=(chain.ledger.restarts, chain.max_restarts),
         marks=marks,
-        last_class=last.cause[0] if last else marks[-1][1] if marks else None,  # of the segment, else of the chain
-        last_node=last.nodes[0] if last and last.nodes else None,
+        last_class=kind or (marks[-1][1] if marks else None),  # of the segment, else of the chain
+        last_node=nodes[0] if nodes else None,
     )
 
 
-def _marks(chain: Chain) -> Iterator[tuple[float, str]]:
-    """When its faults were, and of which class: the head's events have the times, in the order of its faults."""
-    events = [event for event in chain.events if event.kind in ("fault", "stopped")][-MOST_MARKS:]
-    for event in events:
-        said = event.text.split(": ")
-        kind = said[1] if len(said) > 1 and said[0].startswith("Attempt ") else "UNKNOWN"
-        yield event.at.timestamp(), kind if kind.isupper() else "DISRUPTION"
+def _marks(stored: StoredChain) -> list[tuple[float, str]]:
+    """When its faults were, and of which class: the head's events have the times, and what runs has published more."""
+    found = []
+    for event in stored.chain.events:
+        if event.kind in ("fault", "stopped"):
+            said = event.text.split(": ")
+            kind = said[1] if len(said) > 1 and said[0].startswith("Attempt ") else "UNKNOWN"
+            found.append((event.at.timestamp(), kind if kind.isupper() else DISRUPTION))
+    for incident in stored.live_incidents:
+        if incident.generation > stored.chain.told_generation and not incident.again:
+            found.append((incident.detected_at.timestamp(), _kind(incident)))
+    return found[-MOST_MARKS:]
 
 
 def run_chains(session: Any, dag_id: str, run_id: str, now: datetime) -> RunChains:
@@ -119,7 +140,7 @@ def run_chains(session: Any, dag_id: str, run_id: str, now: datetime) -> RunChai
     both = [heads(session, wanted, going_on=kind, after=None, limit=MOST_OF_RUN + 1) for kind in (True, False)]
     found = [head for batch in both for head in batch.heads]
     more = len(found) > MOST_OF_RUN
-    rows = [chain_row(head) for head in with_progress(session, found)[:MOST_OF_RUN]]
+    rows = [chain_row(head) for head in with_published_of(session, found)[:MOST_OF_RUN]]
     rows.sort(key=lambda row: (_rank(row.state), row.task.task_id, row.task.map_index))
     counts = Counter(row.state for row in rows)
     return RunChains(
@@ -152,12 +173,18 @@ def _sub(rows: Sequence[ChainRow]) -> str:
 
 
 def _todo(rows: Sequence[ChainRow]) -> Todo:
-    hot = [row for row in rows if row.state in ("stopped by fault tolerance", "failed")]
-    if not hot:
-        return Todo(tone="calm", text="Nothing.")
-    names = [_name(row) for row in hot]
-    more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-    return Todo(tone="bad", text=f"Open {', '.join(names[:4])}{more}: read the fault, mend that, then clear the task.")
+    hot = [row for row in rows if row.state in ENDED_BADLY]
+    waiting = [row for row in rows if row.state == WAITS]
+    if hot:
+        return Todo(tone="bad", text=f"Open {_names(hot)}: read the fault, mend that, then clear the task.")
+    if waiting:
+        return Todo(tone="warn", text=f"Answer the required action of {_names(waiting)}: nothing is done before.")
+    return Todo(tone="calm", text="Nothing.")
+
+
+def _names(rows: Sequence[ChainRow]) -> str:
+    more = f" and {len(rows) - 4} more" if len(rows) > 4 else ""
+    return ", ".join(map(_name, rows[:4])) + more
 
 
 def _name(row: ChainRow) -> str:

@@ -13,7 +13,15 @@ from pydantic import BaseModel, ConfigDict
 API_VERSION = 1
 Tone = Literal["calm", "ok", "warn", "bad"]
 State = Literal[
-    "starting", "running", "recovering", "recovered", "stopped by fault tolerance", "failed", "succeeded", "unreadable"
+    "starting",
+    "running",
+    "recovering",
+    "recovered",
+    "waits for a person",
+    "stopped by fault tolerance",
+    "failed",
+    "succeeded",
+    "unreadable",
 ]
 
 

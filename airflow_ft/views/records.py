@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any
 
@@ -17,10 +17,13 @@ from airflow_ft.attempts.store import CHAIN_KEY, attempt_key
 from airflow_ft.core.chain import Attempt, Chain, Incident, JobRef
 from airflow_ft.core.progress import Progress
 from airflow_ft.core.records import UnreadableRecordError
-from airflow_ft.core.story import state_word
+from airflow_ft.core.story import WAITS, state_word
 
 EXTERNAL_REFERENCE = "__airflow_state_ref__"
 FEEDBACK_KEY = "ft/feedback/"
+PUBLISHED = (PROGRESS_KEY, INCIDENTS_KEY, ORDER_KEY)  # XComs of the try that watches the open attempt
+# The states in which a chain goes on: by itself, or as soon as a person has answered.
+LIVE_STATES = ("starting", "running", "recovering", "recovered", WAITS)
 
 
 @dataclass(frozen=True)
@@ -49,12 +52,12 @@ class StoredChain:
         if self.chain.open is not None and self.task_ended:
             return "succeeded" if self.task_state == "success" else "failed"
         state = state_word(self.chain, self.live_recovery)
-        return "failed" if self.task_ended and state in ("recovering", "starting") else state
+        return "failed" if self.task_ended and state in ("recovering", "starting", WAITS) else state
 
     @property
     def live_now(self) -> bool:
-        """Whether the story goes on by itself."""
-        return self.state in ("starting", "running", "recovering", "recovered")
+        """Whether the story goes on by itself, or when a person has answered."""
+        return self.state in LIVE_STATES
 
     @property
     def abandoned_job(self) -> JobRef | None:
@@ -110,7 +113,7 @@ def read_rows(session: Any, dag_id: str, run_id: str, task_id: str, map_index: i
         union_all(
             select(literal("store"), Stored.key, Stored.value).where(*of_task(Stored), Stored.key.like("ft/%")),
             select(literal("xcom"), XComModel.key, cast(XComModel.value, Text)).where(
-                *of_task(XComModel), XComModel.key.in_((PROGRESS_KEY, INCIDENTS_KEY, ORDER_KEY))
+                *of_task(XComModel), XComModel.key.in_(PUBLISHED)
             ),
             select(literal("task"), literal("state"), cast(TaskInstance.state, Text)).where(*of_task(TaskInstance)),
         )
@@ -141,21 +144,9 @@ def assembled(rows: StoredRows) -> StoredChain:
             attempts.append(read_attempt(rows.store[attempt_key(number)]))
         except (KeyError, UnreadableRecordError):
             unreadable.append(f"attempt {number}")
-    xcoms = {key: read_value(text) for key, text in rows.xcoms.items()} if chain.open is not None else {}
-    live = xcoms.get(PROGRESS_KEY)
-    mine = isinstance(live, dict) and live.get("attempt") == chain.open
-    restarts = xcoms.get(INCIDENTS_KEY)
-    records = restarts.get("incidents") if isinstance(restarts, dict) else None
-    return StoredChain(
+    stored = StoredChain(
         chain=chain,
         attempts=tuple(attempts),
-        live=Progress.from_record(live["progress"]) if mine and live else None,
-        live_generation=live.get("generation") if mine and live else None,
-        live_recovery=live.get("recovery") if mine and live else None,
-        live_nodes=_names(live.get("nodes")) if mine and live else (),
-        live_incidents=()
-        if chain.open is None
-        else live_incidents(records if isinstance(records, list) else [], xcoms.get(ORDER_KEY), chain.open),
         task_state=rows.task_state,
         unreadable=tuple(unreadable),
         feedback={
@@ -163,6 +154,33 @@ def assembled(rows: StoredRows) -> StoredChain:
             for key, text in rows.store.items()
             if key.startswith(FEEDBACK_KEY)
         },
+    )
+    return with_published(stored, rows.xcoms)
+
+
+def with_published(stored: StoredChain, xcoms: Mapping[str, str]) -> StoredChain:
+    """Add what the try of the open attempt has published, by the keys of its XComs. What can't be read is left out."""
+    attempt = stored.chain.open
+    if attempt is None:
+        return stored
+    published = {key: read_value(text) for key, text in xcoms.items()}
+    restarts = published.get(INCIDENTS_KEY)
+    records = restarts.get("incidents") if isinstance(restarts, dict) else None
+    incidents = live_incidents(records if isinstance(records, list) else [], published.get(ORDER_KEY), attempt)
+    stored = replace(stored, live_incidents=incidents)
+    live = published.get(PROGRESS_KEY)
+    if not isinstance(live, dict) or live.get("attempt") != attempt:
+        return stored
+    try:
+        progress = Progress.from_record(live.get("progress") or {})
+    except UnreadableRecordError:
+        return stored
+    return replace(
+        stored,
+        live=progress,
+        live_generation=live.get("generation"),
+        live_recovery=live.get("recovery"),
+        live_nodes=_names(live.get("nodes")),
     )
 
 

@@ -306,10 +306,14 @@ def _links(chain: Chain, run: Run) -> tuple[Link, ...]:
     mapped = f"/mapped/{chain.map_index}" if chain.map_index >= 0 else ""
     query = urlencode({"run_id": chain.run_id, "task_id": chain.task_id, "map_index": chain.map_index})
     number = run.attempt.number
+    asked = run.incident is not None and run.incident.decision.action is Action.ASK
+    here = f"dags/{dag}/runs/{of_run}/tasks/{task}{mapped}"
+    question = (Link(text="Answer the question", href=f"{here}/required_actions"),) if asked else ()
     return (
+        *question,
         Link(
             text=f"Log of try {run.attempt.try_number}",
-            href=f"dags/{dag}/runs/{of_run}/tasks/{task}{mapped}?try_number={run.attempt.try_number}",
+            href=f"{here}?try_number={run.attempt.try_number}",
         ),
         Link(text=f"Training log of attempt {number}", href=f"{PREFIX}/log/{dag}?{query}&attempt={number}"),
         Link(text=f"Job {run.attempt.name}", href=f"{PREFIX}/job/{dag}?{query}&attempt={number}"),

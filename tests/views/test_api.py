@@ -7,7 +7,12 @@ import json
 import pytest
 from sqlalchemy import event
 
+from airflow_ft.core.policy import FaultTolerancePolicy
+from airflow_ft.views.records import PUBLISHED
+from tests.attempts.fake_cluster import Run
+from tests.attempts.fake_task import Task
 from tests.views.api_site import Reader, Site
+from tests.views.chains import BUG
 
 CHAIN = "/api/v1/chain/{}?run_id=run&task_id=train"
 
@@ -245,3 +250,46 @@ def test_a_search_is_bounded_and_says_where_it_goes_on(site: Site, monkeypatch: 
             break
     assert found == ["run"]
     assert pages > 1
+
+
+@pytest.mark.row("S12")
+def test_a_chain_that_waits_for_a_person_is_shown_and_says_where_to_answer(site: Site) -> None:
+    task = Task([Run(code=1, words=BUG)], policy=FaultTolerancePolicy.full(on_fault="ask"))
+    task.run_try()
+    site.tables.put(task.values, "a", "asks", state="awaiting_input")
+    shown = site.get("/api/v1/chain/a?run_id=asks&task_id=train").json()
+    assert (shown["state"], shown["live"]) == ("waits for a person", True)
+    assert "required actions" in shown["text"]["todo"]["text"]
+    detail = site.get("/api/v1/chain/a/runs/0-0?run_id=asks&task_id=train").json()
+    assert detail["links"][0]["href"] == "dags/a/runs/asks/tasks/train/required_actions"
+    of_run = site.get("/api/v1/chains/a?run_id=asks").json()
+    assert of_run["headline"] == "1 chain: 1 waits for a person."
+    assert (of_run["live"], of_run["todo"]["text"]) == (
+        True,
+        "Answer the required action of train: nothing is done before.",
+    )
+    (row,) = site.get("/api/v1/chains?state=waits for a person").json()["items"]
+    assert row["task"]["run_id"] == "asks"
+
+
+@pytest.mark.row("S12")
+def test_lists_show_the_restarts_in_place_of_an_attempt_that_runs(site: Site) -> None:
+    """The head knows of them only when the attempt is over; until then its try has published them."""
+    task = Task([Run(last=30, code=-9), Run(first=31, last=60)])
+    task.begin_try()
+    task.execute()
+    task.watch()
+    assert task.chain.faults == ()
+    assert task.chain.events == ()
+    published = {key: task.xcoms[key] for key in PUBLISHED if key in task.xcoms}
+    site.tables.put(task.values, "a", "live", state="deferred", xcoms=published)
+    (row,) = site.get("/api/v1/chains?fault_class=UNKNOWN").json()["items"]
+    assert (row["task"]["run_id"], row["last_class"], [kind for _, kind in row["marks"]]) == (
+        "live",
+        "UNKNOWN",
+        ["UNKNOWN"],
+    )
+    assert "step 30 where the last one died" in row["headline"]
+    (of_run,) = site.get("/api/v1/chains/a?run_id=live").json()["items"]
+    assert of_run["marks"] == row["marks"]
+    assert site.get("/api/v1/chains?fault_class=OOM_HOST").json()["items"] == []

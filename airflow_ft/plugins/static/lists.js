@@ -23,7 +23,7 @@ function Strip({ row, now, live }) {
   );
 }
 
-const LIVE = ["starting", "running", "recovering", "recovered"];
+const LIVE = ["starting", "running", "recovering", "recovered", "waits for a person"];
 const taskName = (task) => `${task.task_id}${task.map_index >= 0 ? ` [${task.map_index}]` : ""}`;
 
 export function ChainRows({ rows, now, everywhere }) {

@@ -10,7 +10,7 @@ import { Nodes } from "./nodes.js";
 import { useStyles } from "./styles.js";
 import { clock, duration, number } from "./words.js";
 
-const STATES = ["running", "recovering", "recovered", "stopped by fault tolerance", "failed", "succeeded"];
+const STATES = ["running", "recovering", "recovered", "waits for a person", "stopped by fault tolerance", "failed", "succeeded"];
 const CLASSES = ["HW_NODE", "NET_FABRIC", "OOM_HOST", "OOM_GPU", "COMM_HANG", "APP_ERROR", "ENV_ERROR", "UNKNOWN"];
 const SLOW_SECONDS = 15;
 

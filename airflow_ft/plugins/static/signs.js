@@ -52,6 +52,7 @@ const PATHS = {
   open: "M6 9l6 6 6-6",
   copy: "M9 9h11v11H9zM5 15H4V4h11v1",
   out: "M14 4h6v6M20 4l-9 9M18 14v6H4V6h6",
+  ask: "M8.5 9a3.5 3.5 0 1 1 5 3.2c-1.1.6-1.5 1.2-1.5 2.3M12 18.4v.6",
   stop: "M7.5 1.5h9l6 6v9l-6 6h-9l-6-6v-9z",
 };
 export const Icon = ({ name, size = 14 }) => {
@@ -76,6 +77,7 @@ const STATES = {
   recovered: ["good", "check", "Recovered"],
   succeeded: ["good", "check", "Succeeded"],
   "stopped by fault tolerance": ["stopped", "stop", "Stopped by fault tolerance"],
+  "waits for a person": ["waits", "ask", "Waits for a person"],
   failed: ["failed", "cross", "Failed"],
   unreadable: ["failed", "cross", "Unreadable"],
 };

@@ -44,7 +44,7 @@ const RULES = `
 .ft .badge{display:inline-flex;align-items:center;gap:6px;border-radius:999px;padding:0 10px 0 8px;font-weight:600;font-size:14px;line-height:26px;white-space:nowrap;flex:none}
 .ft .badge.small{font-size:12px;line-height:20px;padding:0 8px 0 6px;gap:4px}
 .ft .s-running{background:var(--run-bg);color:var(--run-fg)}.ft .s-recovering{background:var(--rec-bg);color:var(--rec-fg)}
-.ft .s-good{background:var(--ok-bg);color:var(--ok-fg)}.ft .s-stopped{background:${c("red-700")};color:#fff}.ft .s-failed{background:var(--bad-bg);color:var(--bad-fg)}
+.ft .s-good{background:var(--ok-bg);color:var(--ok-fg)}.ft .s-stopped{background:${c("red-700")};color:#fff}.ft .s-waits{background:var(--warn-bg);color:var(--warn);box-shadow:inset 0 0 0 1px var(--warn-bd)}.ft .s-failed{background:var(--bad-bg);color:var(--bad-fg)}
 .ft .btn,.ft select,.ft input{border:1px solid var(--border-strong);border-radius:4px;padding:0 10px;height:28px;min-width:0;font:inherit;font-size:12px;line-height:18px;font-weight:500;display:inline-flex;gap:6px;align-items:center;color:var(--fg);background:var(--bg);cursor:pointer}
 .ft select{padding:0 6px}.ft input{cursor:text}
 .ft .btn:hover{background:var(--bg-muted);text-decoration:none}.ft .btn.on{background:var(--on);border-color:var(--on);color:#fff}
