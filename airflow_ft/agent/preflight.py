@@ -148,7 +148,8 @@ def _own(command: Any) -> Result:
 def _with_the_others(config: dict[str, Any], level: int, deadline: float) -> list[Result]:
     peers = [Peer(str(name), str(address), int(port)) for name, address, port in config["peers"]]
     rank = int(config["rank"])
-    facts = {"cpu_speed": speed.measured(config.get("turns"))}
+    found = speed.measured(config.get("turns"))
+    facts = {"cpu_speed": found.rounds, "cpu_limited": found.limited, "cpu_others": found.others}
     try:
         check = Check(peers, rank, facts, deadline - 1.0)
     except OSError as error:

@@ -1,7 +1,9 @@
 """How fast this node computes: rounds a second of a fixed piece of work. Only worth something beside other nodes'.
 
-Nodes that share a machine take turns under a lock, and what they wait for the CPU because of *others* is not counted:
-there a busy machine is no slow node. What a CPU limit takes away is counted everywhere: the kernel tells the two apart.
+On a node of its own every second counts, and the kernel tells what a CPU limit took from what other processes did.
+Nodes that share a machine have the same CPU, and how busy it is just now is no node's fault (beside a busy sibling
+thread a core has half its speed): there a node's speed is the share of the CPU that it is allowed, and gets when it
+doesn't wait for others.
 """
 
 from __future__ import annotations
@@ -10,33 +12,58 @@ import fcntl
 import os
 import re
 import time
-from typing import Any
+from typing import Any, Iterator, NamedTuple
 
-# Longer than the 0.1 s period of a CPU limit; the best of a few passes over a moment's disturbance.
-WINDOWS, WINDOW_SECONDS = 4, 0.12
+# Two whole periods (0.1 s each) of a CPU limit: a part of one would hold more or less than the limit's share by chance.
+# The best of a few passes over a moment's disturbance.
+WINDOWS, WINDOW_SECONDS = 3, 0.2
+_MOUNTS = ("/sys/fs/cgroup/cpu", "/sys/fs/cgroup/cpu,cpuacct", "/sys/fs/cgroup")
 
 
-def measured(turns: Any) -> float:
-    """Rounds a second; ``turns`` is the lock file of a machine that several nodes share."""
+class Speed(NamedTuple):
+    """Rounds a second (or a share of the CPU); the shares of the time that a limit took, and that others did."""
+
+    rounds: float
+    limited: float
+    others: float
+
+
+def measured(turns: Any) -> Speed:
+    """Measure; ``turns`` is the lock file of a machine that several nodes share."""
     if not turns:
-        return max(_window(False) for _ in range(WINDOWS))
+        return max(_alone() for _ in range(WINDOWS))
     lock = os.open(str(turns), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
     try:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        return max(_window(True) for _ in range(WINDOWS))
+        got = max(_share() for _ in range(WINDOWS))
     finally:
         os.close(lock)
+    allowed = min([1.0, *_quotas()])
+    return Speed(allowed * got, 1.0 - allowed, 0.0)
 
 
-def _window(shared: bool) -> float:
+def _alone() -> Speed:
     began, waited, limited = time.perf_counter(), _waited(), _limited()
-    rounds = 0
-    while time.perf_counter() - began < WINDOW_SECONDS:
+    rounds = _rounds()
+    seconds, waiting = time.perf_counter() - began, _waited() - waited
+    by_limit = min(_limited() - limited, waiting)  # a group's time is that of all its processes
+    return Speed(rounds / seconds, by_limit / seconds, (waiting - by_limit) / seconds)
+
+
+def _share() -> float:
+    """Which share of the time that it didn't wait this thread was on a CPU: less than all of it if it was stopped."""
+    began, own, waited = time.perf_counter(), time.thread_time(), _waited()
+    _rounds()
+    own, waiting = time.thread_time() - own, _waited() - waited
+    return min(1.0, own / max(time.perf_counter() - began - waiting, own, 1e-6))
+
+
+def _rounds() -> int:
+    rounds, end = 0, time.perf_counter() + WINDOW_SECONDS
+    while time.perf_counter() < end:
         sum(range(500))
         rounds += 1
-    seconds = time.perf_counter() - began
-    others = max(0.0, (_waited() - waited) - (_limited() - limited)) if shared else 0.0
-    return rounds / max(seconds - others, seconds / 20)
+    return rounds
 
 
 def _waited() -> float:
@@ -50,20 +77,39 @@ def _waited() -> float:
 
 def _limited() -> float:
     """Seconds that the limit of our cgroup has kept us from running."""
-    try:
-        with open("/proc/self/cgroup") as file:
-            lines = [line.rstrip("\n").split(":", 2) for line in file]
-    except OSError:
-        return 0.0
-    for _, controllers, path in lines:
+    for folder in _cgroups():
+        found = dict(re.findall(r"(throttled_\w+) (\d+)", _read(folder, "cpu.stat")))
+        if found:
+            return int(found.get("throttled_time", 0)) / 1e9 + int(found.get("throttled_usec", 0)) / 1e6
+    return 0.0
+
+
+def _quotas() -> Iterator[float]:
+    """How many CPUs each of our cgroups may use, where it is limited."""
+    for folder in _cgroups():
+        words = (_read(folder, "cpu.max") or _read(folder, "cpu.cfs_quota_us")).split()
+        words += _read(folder, "cpu.cfs_period_us").split()
+        if len(words) == 2 and words[0].isdigit() and int(words[1]) > 0:
+            yield int(words[0]) / int(words[1])
+
+
+def _cgroups() -> Iterator[str]:
+    """The folders of our cgroup and of those above it, the own one first; in a container its path may be the host's."""
+    for line in _read("/proc/self", "cgroup").splitlines():
+        _, controllers, path = (line + "::").split(":")[:3]
         if controllers and "cpu" not in controllers.split(","):
             continue
-        for folder in ("/sys/fs/cgroup/cpu" + path, "/sys/fs/cgroup/cpu,cpuacct" + path, "/sys/fs/cgroup" + path):
-            try:
-                with open(os.path.join(folder, "cpu.stat")) as file:
-                    found = dict(re.findall(r"(throttled_\w+) (\d+)", file.read()))
-            except OSError:
-                continue
-            if found:
-                return int(found.get("throttled_time", 0)) / 1e9 + int(found.get("throttled_usec", 0)) / 1e6
-    return 0.0
+        while True:
+            for mount in _MOUNTS:
+                yield mount + path.rstrip("/")
+            if path in ("", "/"):
+                break
+            path = os.path.dirname(path)
+
+
+def _read(folder: str, name: str) -> str:
+    try:
+        with open(os.path.join(folder, name)) as file:
+            return file.read(65536)
+    except OSError:
+        return ""

@@ -15,6 +15,7 @@ from .preflight_result import Result, failed, ok, skipped
 # A node at half speed is far below, the spread of healthy ones (a few per cent, 10 on shared machines) far above.
 SLOW_SHARE = 0.67
 SLOW_LINK_SHARE = 0.3
+TELLING_SHARE = 0.2  # what takes less of the time doesn't make a node a straggler (two thirds of the speed)
 MIN_COMPARED = 3  # of two nodes nobody can say which is the odd one
 SKEW_SECONDS = 2.0  # Kerberos and TLS give 5 minutes, log order and rendezvous time-outs do not; a gut feeling
 
@@ -115,9 +116,24 @@ def _speed(known: dict[str, Any], me: str) -> Result:
     share = numbers[me] / max(_median(list(numbers.values())), 1e-9)
     need = ">= %d %% of the median" % (SLOW_SHARE * 100)
     if share < SLOW_SHARE:
-        advice = "A straggler: look for a CPU limit, a power cap, heat, or another job on this node."
-        return _named("cpu-speed", failed("%.0f %% of the median" % (share * 100), need, advice, share))
+        cause, advice = _cause(known[me]["facts"])
+        return _named("cpu-speed", failed("%.0f %% of the median%s" % (share * 100, cause), need, advice, share))
     return _named("cpu-speed", ok("%.0f %% of the median" % (share * 100), need, share))
+
+
+def _cause(facts: dict[str, Any]) -> tuple[str, str]:
+    """What made a straggler slow, as far as its kernel can tell, and what to do about it."""
+    limited, others = (float(facts.get(name) or 0.0) for name in ("cpu_limited", "cpu_others"))
+    if limited >= TELLING_SHARE and limited >= others:
+        text = ": a CPU limit kept it from running %.0f %% of the time" % (limited * 100)
+        return text, "A straggler: raise the CPU limit of its container or cgroup (cpu.max, resources.limits.cpu)."
+    if others >= TELLING_SHARE:
+        text = ": it waited for other processes %.0f %% of the time" % (others * 100)
+        return text, "A straggler: find out who else runs on this node (top), and end it."
+    return (
+        "",
+        "A straggler, with the CPU all to itself: look for a power cap, heat, a slow clock.",
+    )
 
 
 def _clock(pairs: list[Pair], me: str) -> Result:

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -209,6 +210,22 @@ def verdicts(told: dict[str, object]) -> dict[tuple[str, str], str]:
 def test_a_node_at_half_speed_is_named_as_the_straggler_and_nobody_else() -> None:
     found = verdicts(known(pairs_of(set()), n3=500.0))
     assert [key for key, status in found.items() if status == "failed"] == [("n3", "cpu-speed")]
+
+
+@pytest.mark.parametrize(
+    ("facts", "value", "advice"),
+    [
+        ({"cpu_limited": 0.5, "cpu_others": 0.1}, "a CPU limit kept it from running 50 % of the time", "raise the CPU"),
+        ({"cpu_limited": 0.0, "cpu_others": 0.6}, "it waited for other processes 60 % of the time", "who else runs"),
+        ({"cpu_limited": 0.0, "cpu_others": 0.1}, "50 % of the median", "power cap, heat"),
+        ({}, "50 % of the median", "power cap, heat"),  # an older agent
+    ],
+)
+def test_a_straggler_is_told_with_its_cause(facts: dict[str, float], value: str, advice: str) -> None:
+    told: dict[str, Any] = known(pairs_of(set()), n3=500.0)
+    told["n3"]["facts"].update(facts)
+    (slow,) = (one for one in judge(told, NAMES, "n3") if one.item == "cpu-speed")
+    assert slow.status == "failed" and value in slow.value and advice in slow.advice
 
 
 def test_a_slow_link_of_one_node_is_that_nodes() -> None:

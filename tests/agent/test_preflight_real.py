@@ -104,6 +104,39 @@ def test_with_nothing_cut_all_is_well(namespaces: list[str], tmp_path: Path) -> 
     assert [run.wait(100) for run in runs] == [0, 0, 0], failing(tmp_path, peers)
 
 
+# --- a straggler -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def half_a_cpu() -> Iterator[list[str]]:
+    """What is put before a command to give it half a CPU."""
+    name = f"ft-{uuid.uuid4().hex[:8]}"
+    old = Path("/sys/fs/cgroup/cpu")
+    group = (old if old.is_dir() else old.parent) / name
+    limit, value = ("cpu.cfs_quota_us", "50000") if old.is_dir() else ("cpu.max", "50000 100000")
+    try:
+        group.mkdir()
+        (group / limit).write_text(value)
+    except OSError as error:
+        pytest.skip(f"no CPU limit can be set here: {error}")
+    try:
+        yield ["sh", "-c", f'echo $$ > {group}/cgroup.procs && exec "$@"', "sh"]
+    finally:
+        group.rmdir()
+
+
+@pytest.mark.row("S3")
+def test_a_node_with_half_a_cpu_is_named_as_straggler_with_the_cause(half_a_cpu: list[str], tmp_path: Path) -> None:
+    peers: list[list[object]] = [[f"n{number}", f"127.0.9.{number}", 21023] for number in (1, 2, 3)]
+    together = {"skip": [item for item in TOGETHER["skip"] if item != "cpu-speed"], "turns": str(tmp_path / "turns")}
+    runs = [start(tmp_path, rank, peers, half_a_cpu if rank == 2 else [], **together) for rank in range(3)]
+    assert [run.wait(100) for run in runs] == [0, 0, 78], failing(tmp_path, peers)
+    assert failing(tmp_path, peers) == {("n3", "cpu-speed")}
+    slow = results(tmp_path, "n3")["cpu-speed"]
+    assert "a CPU limit kept it from running" in slow.value
+    assert "raise the CPU limit" in slow.advice
+
+
 # --- GPUs --------------------------------------------------------------------------------------------------------
 
 
