@@ -100,7 +100,7 @@ class Concluder:
             return written
         approved = approved_question(known, seen.generation, self.sight.progress.step)
         if approved is not None:
-            possible = Action.RESTART_IN_PLACE in self._possible(seen)
+            possible = Action.RESTART_IN_PLACE in self.possible(seen)
             incident = carried_out(approved, self.policy, self.desk.now(), possible=possible)
             self.desk.say(f"Decision: {incident.decision.reason}", warning=True)
             return incident
@@ -142,7 +142,7 @@ class Concluder:
         repeats = len(known) - next((n for n in range(len(known), 0, -1) if not known[n - 1].again), 0)
         ends = [n.exited_at for n in seen.nodes if n.exited_at and n.state in (JobState.HELD, JobState.ENDED)]
         joined = [node.spawned_at for node in seen.nodes if node.spawned_at]
-        possible = Action.RESTART_IN_PLACE in self._possible(seen) and repeats < SAME_AT_MOST
+        possible = Action.RESTART_IN_PLACE in self.possible(seen) and repeats < SAME_AT_MOST
         return possible and bool(ends) and len(joined) > 1 and min(ends) < max(joined)
 
     def _once_more(self, seen: Observation, last: Incident, detected_at: datetime) -> Incident:
@@ -168,7 +168,7 @@ class Concluder:
             ledger=last.ledger if last else self.order.ledger,
             faults=self.order.faults,
             run=self.sight.run(),
-            can=self._possible(seen),
+            can=self.possible(seen),
             nodes_needed=self.order.nodes_needed,
             hang=True,
         )
@@ -222,7 +222,7 @@ class Concluder:
             step=self.sight.progress.step,
             run=self.sight.run(),
             generation=seen.generation,
-            can=self._possible(seen),
+            can=self.possible(seen),
             nodes_needed=self.order.nodes_needed,
             pool_nodes=pool.nodes,
             excluded_nodes=last.excluded_nodes if last else self.order.excluded_nodes,
@@ -234,7 +234,8 @@ class Concluder:
             salt=f"{self.order.ref.name}/{seen.generation}",
         )
 
-    def _possible(self, seen: Observation) -> tuple[Action, ...]:
+    def possible(self, seen: Observation) -> tuple[Action, ...]:
+        """Return what could be done about the fault now."""
         possible = [Action.RESUBMIT, Action.FAIL, Action.ASK]
         if Capability.EXCLUDE_NODES in self.backend.can:
             possible.append(Action.RESUBMIT_EXCLUDING)
@@ -248,7 +249,7 @@ class Concluder:
 
     def _can_be_carried_out(self, written: Incident, seen: Observation) -> bool:
         """No agent has obeyed it yet: a restart in place needs them all, and may have missed the end of the hold."""
-        return written.decision.action is not Action.RESTART_IN_PLACE or written.decision.action in self._possible(seen)
+        return written.decision.action is not Action.RESTART_IN_PLACE or written.decision.action in self.possible(seen)
 
     # --- a decision that is written already ----------------------------------------------------------------------
 

@@ -256,7 +256,7 @@ def bisecting(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     Returns a list that gets the decisions that are made with it.
     """
-    possible, decide, between = Concluder._possible, bisected.decide, []
+    possible, decide, between = Concluder.possible, bisected.decide, []
 
     def decided(*arguments: Any) -> Decision:
         between.append(decide(*arguments))
@@ -268,7 +268,7 @@ def bisecting(monkeypatch: pytest.MonkeyPatch) -> Any:
             result = BisectResult(faulty_nodes=(node,), confidence={node: 0.99}) if finds else BisectResult()
             return f"Bisect: {result}.", result
 
-        monkeypatch.setattr(Concluder, "_possible", lambda self, seen: (*possible(self, seen), Action.BISECT))
+        monkeypatch.setattr(Concluder, "possible", lambda self, seen: (*possible(self, seen), Action.BISECT))
         monkeypatch.setattr(Bisector, "_searched", searched)
         monkeypatch.setattr(bisected, "decide", decided)
         return between
