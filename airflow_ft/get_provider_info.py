@@ -21,7 +21,11 @@ def get_provider_info() -> dict[str, Any]:
         "operators": [
             {
                 "integration-name": "Fault-tolerant training",
-                "python-modules": ["airflow_ft.operators.training"],
+                "python-modules": [
+                    "airflow_ft.operators.training",
+                    "airflow_ft.operators.preflight",
+                    "airflow_ft.operators.bisect",
+                ],
             }
         ],
         "sensors": [

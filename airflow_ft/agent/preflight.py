@@ -9,6 +9,7 @@ hand. It may crash or hang: whoever started it has a time limit. What it is give
 ``needs``        item -> threshold (a number in the item's own unit)
 ``commands``     item -> argument list of an own check; code 0 is ok, its last line is the value
 ``peers, rank``  the nodes of the job as [name, host, port], and which one this is: for what nodes do together
+``shared``       true if nodes of the job share a machine: then its speed is no node's
 ``seconds``      the time limit for all of it
 others           ``checkpoints``, ``hosts``, ``root``, ``shm``, ``cache``, ``sys``, ``proc``, ``kmsg``: see ``Place``
 ===============  ==================================================================================================
@@ -33,7 +34,7 @@ from . import preflight_speed as speed
 from . import preflight_verdict as verdict
 from .preflight_comm import Check, Peer
 from .preflight_host import Place
-from .preflight_result import EXIT_FAILED, FAILED, Result, failed, ok, skipped
+from .preflight_result import EXIT_FAILED, FAILED, WHOLE, Result, failed, ok, skipped
 
 ITEM_SECONDS = 8.0
 SECONDS = 30.0  # all of it: the goal for the standard set
@@ -66,6 +67,7 @@ def main(config: dict[str, Any], directory: str | None = None, say: Callable[[st
     began = time.monotonic()
     results = run(config, say)
     bad = [result for result in results if result.status == FAILED]
+    say(_end(results, len(bad), time.monotonic() - began).line())
     record = {
         "version": 1,
         "node": config.get("node", ""),
@@ -82,6 +84,13 @@ def main(config: dict[str, Any], directory: str | None = None, say: Callable[[st
         except OSError as error:
             say("ft-agent: preflight.json can't be written: %s" % error)
     return EXIT_FAILED if bad else 0
+
+
+def _end(results: list[Result], bad: int, seconds: float) -> Result:
+    """The last line: only a preflight that has one has looked at everything."""
+    text = "%d of %d items failed, %.1f s" % (bad, len(results), seconds)
+    end = failed(text, "all hold", "See the failed items.") if bad else ok(text, "all hold")
+    return end._replace(item=WHOLE)
 
 
 def run(config: dict[str, Any], say: Callable[[str], None]) -> list[Result]:
@@ -148,7 +157,7 @@ def _own(command: Any) -> Result:
 def _with_the_others(config: dict[str, Any], level: int, deadline: float) -> list[Result]:
     peers = [Peer(str(name), str(address), int(port)) for name, address, port in config["peers"]]
     rank = int(config["rank"])
-    found = speed.measured(config.get("turns"))
+    found = speed.measured(config.get("shared") is True)
     facts = {"cpu_speed": found.rounds, "cpu_limited": found.limited, "cpu_others": found.others}
     try:
         check = Check(peers, rank, facts, deadline - 1.0)

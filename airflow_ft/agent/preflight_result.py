@@ -12,6 +12,7 @@ import re
 from typing import Any, NamedTuple
 
 OK, FAILED, SKIPPED = "ok", "failed", "skipped"
+WHOLE = "preflight"  # the item of the last line, which is about all others
 EXIT_FAILED = 78  # EX_CONFIG: no training program ends with it
 _LINE = re.compile(r"item=(.+?) status=(ok|failed|skipped) value=(.*?) need=(.*?) advice=(.*?)\s*$", re.M)
 

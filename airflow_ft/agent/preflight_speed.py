@@ -8,11 +8,10 @@ doesn't wait for others.
 
 from __future__ import annotations
 
-import fcntl
 import os
 import re
 import time
-from typing import Any, Iterator, NamedTuple
+from typing import Iterator, NamedTuple
 
 # Two whole periods (0.1 s each) of a CPU limit: a part of one would hold more or less than the limit's share by chance.
 # The best of a few passes over a moment's disturbance.
@@ -28,18 +27,12 @@ class Speed(NamedTuple):
     others: float
 
 
-def measured(turns: Any) -> Speed:
-    """Measure; ``turns`` is the lock file of a machine that several nodes share."""
-    if not turns:
+def measured(shared: bool) -> Speed:
+    """Measure; ``shared`` says that several nodes are on this machine."""
+    if not shared:
         return max(_alone() for _ in range(WINDOWS))
-    lock = os.open(str(turns), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        got = max(_share() for _ in range(WINDOWS))
-    finally:
-        os.close(lock)
     allowed = min([1.0, *_quotas()])
-    return Speed(allowed * got, 1.0 - allowed, 0.0)
+    return Speed(allowed * max(_share() for _ in range(WINDOWS)), 1.0 - allowed, 0.0)
 
 
 def _alone() -> Speed:

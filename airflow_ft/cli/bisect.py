@@ -17,7 +17,7 @@ from dataclasses import asdict
 from typing import Any
 
 from airflow_ft.attempts.checkups import chosen
-from airflow_ft.attempts.quarantine import Quarantine, cluster_of
+from airflow_ft.attempts.quarantine import Quarantine, SharedStore, cluster_of
 from airflow_ft.backends.base import BackendError
 from airflow_ft.cli import probes
 from airflow_ft.cli.probe_arguments import BISECT
@@ -40,14 +40,13 @@ def bisect(args: argparse.Namespace) -> None:
     """Do the same as a command of Airflow's, which knows who is in quarantine."""
     from airflow_ft.views.variables import DatabaseStore
 
-    job = probes.job_of(args)
-    raise SystemExit(run(args, Quarantine(DatabaseStore(), cluster_of(job))))
+    raise SystemExit(run(args, DatabaseStore()))
 
 
-def run(args: argparse.Namespace, quarantine: Quarantine | None = None) -> int:
+def run(args: argparse.Namespace, shared: SharedStore | None = None) -> int:
     """Search and print. Returns the exit status."""
     try:
-        result = asyncio.run(_searched(args, quarantine))
+        result = asyncio.run(_searched(args, shared))
     except (SettingsError, BisectError, BackendError) as error:
         print(f"airflow-ft: {error}", file=sys.stderr)
         return probes.CANNOT
@@ -61,11 +60,12 @@ def run(args: argparse.Namespace, quarantine: Quarantine | None = None) -> int:
     return INCONCLUSIVE if result.inconclusive else CLEAN
 
 
-async def _searched(args: argparse.Namespace, quarantine: Quarantine | None) -> BisectResult:
+async def _searched(args: argparse.Namespace, shared: SharedStore | None) -> BisectResult:
     backend, say = probes.backend_of(args), probes.progress(args)
     job = probes.job_of(args, **probes.given(args, "workdir"))
     names = ("seconds", "test_seconds", "max_tests", "group_min", "detection_probability")
     settings = BisectSettings(command=tuple(args.reproducer), **probes.given(args, *names))
+    quarantine = Quarantine(shared, cluster_of(job)) if shared else None
     choice = await chosen(probes.wanted(args), backend, job, quarantine, probes.now(), say)
     if choice.unusable:
         raise BisectError(

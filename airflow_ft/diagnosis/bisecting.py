@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from airflow_ft.backends.base import Backend, BackendError, TrainingJob
@@ -30,6 +30,7 @@ class Bisecting:
     pool: tuple[str, ...]
     now: Callable[[], datetime]
     say: Callable[[str], None]
+    tags: Mapping[str, str] = field(default_factory=dict)  # for people who list jobs
 
     async def search(self, nodes: Sequence[str]) -> BisectResult:
         """Search the culprits among these nodes. Raises ``BisectError`` if they are too few."""
@@ -60,7 +61,7 @@ class Bisecting:
         self.say(f"Bisect, round {groups[0].round}: {told}. Suspects left: {some(left) if left else 'none'}.")
 
     async def _test(self, group: Group) -> Outcome:
-        tags = {"bisect": self.name}
+        tags = {**self.tags, "bisect": self.name}
         prober = Prober(self.backend, self.job, self.chain_id, self.pool, tags, self.now)
         probe = Probe(
             name=f"{self.name}-{group.number}-{_digest(group.nodes)}",

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
-from airflow_ft.agent.preflight_result import FAILED, Result, parse
+from airflow_ft.agent.preflight_result import FAILED, WHOLE, Result, parse
 from airflow_ft.backends.base import Backend, BackendError, TrainingJob
 from airflow_ft.backends.preflight_reports import evidence
 from airflow_ft.backends.time_limits import within
@@ -28,7 +28,7 @@ LOG_BYTES = 256 * 1024  # some forty lines a node
 class PreflightReport:
     """What a preflight of nodes came to.
 
-    :param nodes: the items of every node that has answered.
+    :param nodes: the items of every node that was looked at to the end.
     :param untested: the nodes that have not, and why.
     :param diagnosis: what the failed items mean together; ``None`` if none failed.
     """
@@ -73,13 +73,15 @@ class Preflighting:
     pool: Sequence[str]
     now: Callable[[], datetime]
     say: Callable[[str], None]
+    tags: Mapping[str, str] = field(default_factory=dict)  # for people who list jobs
 
     async def look(self, nodes: Sequence[str]) -> PreflightReport:
         """Look at these nodes. Where that isn't possible the report says so: nothing is raised."""
         if not nodes:
             return PreflightReport()
         self.say(f"Preflight ({self.settings.set}) of {some(nodes)} begins; {self.settings.seconds:.0f} s at most.")
-        prober = Prober(self.backend, self.job, self.chain_id, self.pool, {"preflight": self.name}, self.now)
+        tags = {**self.tags, "preflight": self.name}
+        prober = Prober(self.backend, self.job, self.chain_id, self.pool, tags, self.now)
         probe = Probe(
             name=self.name,
             number=0,
@@ -91,7 +93,7 @@ class Preflighting:
         )
         try:
             async with prober.run(probe) as (ref, outcome):
-                report = await self._report(ref, nodes, outcome.detail or "its agent has said nothing")
+                report = await self._report(ref, nodes, outcome.detail or "its preflight has not come to its end")
         except (BackendError, TimeoutError) as error:
             report = PreflightReport(untested=dict.fromkeys(nodes, str(error)))
         self.say(str(report))
@@ -103,7 +105,8 @@ class Preflighting:
         for tail in tails:
             for result in parse(tail.data.decode("utf-8", "replace")) if tail.node in nodes else ():
                 told.setdefault(str(tail.node), {})[result.item] = result
-        items = {node: tuple(told[node].values()) for node in nodes if node in told}
+        whole = [node for node in nodes if WHOLE in told.get(node, {})]
+        items = {node: tuple(one for one in told[node].values() if one.item != WHOLE) for node in whole}
         failed = await within(CALL_SECONDS, self.backend.evidence(ref))
         return PreflightReport(
             nodes=items,

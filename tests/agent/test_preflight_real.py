@@ -97,9 +97,8 @@ def test_a_pair_whose_traffic_is_cut_is_named_and_no_node_alone(namespaces: list
 
 def test_with_nothing_cut_all_is_well(namespaces: list[str], tmp_path: Path) -> None:
     peers: list[list[object]] = [[f"n{number}", f"10.213.0.{number}", 21022] for number in (1, 2, 3)]
-    turns = str(tmp_path / "turns")
     runs = [
-        start(tmp_path, rank, peers, ["ip", "netns", "exec", name], turns=turns) for rank, name in enumerate(namespaces)
+        start(tmp_path, rank, peers, ["ip", "netns", "exec", name], shared=True) for rank, name in enumerate(namespaces)
     ]
     assert [run.wait(100) for run in runs] == [0, 0, 0], failing(tmp_path, peers)
 
@@ -128,7 +127,7 @@ def half_a_cpu() -> Iterator[list[str]]:
 @pytest.mark.row("S3")
 def test_a_node_with_half_a_cpu_is_named_as_straggler_with_the_cause(half_a_cpu: list[str], tmp_path: Path) -> None:
     peers: list[list[object]] = [[f"n{number}", f"127.0.9.{number}", 21023] for number in (1, 2, 3)]
-    together = {"skip": [item for item in TOGETHER["skip"] if item != "cpu-speed"], "turns": str(tmp_path / "turns")}
+    together = {"skip": [item for item in TOGETHER["skip"] if item != "cpu-speed"], "shared": True}
     runs = [start(tmp_path, rank, peers, half_a_cpu if rank == 2 else [], **together) for rank in range(3)]
     assert [run.wait(100) for run in runs] == [0, 0, 78], failing(tmp_path, peers)
     assert failing(tmp_path, peers) == {("n3", "cpu-speed")}

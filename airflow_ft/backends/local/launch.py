@@ -85,8 +85,7 @@ def preflight(folder: JobFolder, identity: Identity, placement: Placement, node:
     peers = [
         [name, address, placement.port + 1] for name, address in zip(placement.nodes, placement.addresses, strict=True)
     ]
-    turns = os.path.join(folder.root, "preflight.lock")  # the nodes share this machine: they measure it in turns
-    ours = {"node": node, "peers": peers, "rank": placement.nodes.index(node), "turns": turns}
+    ours = {"node": node, "peers": peers, "rank": placement.nodes.index(node), "shared": True}
     return {**identity.preflight, **ours}
 
 

@@ -1,0 +1,86 @@
+"""``BisectOperator``: which node, or which pair, is bad? A search with probe jobs, as a task of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from airflow_ft.attempts.checkups import FREE, remember_bisect
+from airflow_ft.backends.base import Backend, TrainingJob
+from airflow_ft.core.bisect import BisectError, BisectResult
+from airflow_ft.core.bisect_settings import BisectSettings
+from airflow_ft.core.settings import SettingsError
+from airflow_ft.diagnosis.bisecting import Bisecting
+from airflow_ft.operators.probing import ProbeOperator, as_value, nodes_problems
+from airflow_ft.operators.settings import TrainingSettingsError
+
+if TYPE_CHECKING:
+    from airflow.sdk.definitions.context import Context
+
+
+class BisectOperator(ProbeOperator):
+    """Search the bad node or the bad pair with groups of nodes, each of which runs a probe job.
+
+    It succeeds whether something is found or not. The return value has ``faulty_nodes``, ``faulty_links``,
+    ``cleared_nodes``, ``inconclusive``, ``confidence`` (node to probability), ``tests``, ``rounds``, ``lost``,
+    ``excluded_nodes`` (faulty, or the end of a bad link that is left out: keep training away from these) and ``text``.
+    How far it is stands in the log, round by round.
+
+    :param bisect: ``BisectSettings``, or a dictionary of them: ``command`` (your reproducer: code 0 is a pass; default:
+        the preflight), ``seconds`` (the time budget), ``test_seconds``, ``group_min``, ``max_tests``,
+        ``detection_probability``. Templated.
+
+    ``job``, ``nodes`` and ``update_quarantine`` are those of ``ProbeOperator``: nodes in quarantine are left out. What
+    your own command found counts in the quarantine like a job's word: two unrelated tasks have to say it.
+    """
+
+    template_fields = ("job", "nodes", "bisect")
+
+    def __init__(
+        self,
+        *,
+        job: TrainingJob,
+        nodes: Any = FREE,
+        bisect: BisectSettings | Mapping[str, Any] | None = None,
+        update_quarantine: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(job=job, nodes=nodes, update_quarantine=update_quarantine, **kwargs)
+        problems = nodes_problems(nodes)
+        try:
+            given = bisect if isinstance(bisect, BisectSettings) else BisectSettings.from_dict(bisect or {})
+        except SettingsError as error:
+            problems += [f"bisect.{problem}" for problem in error.problems]
+        if problems:
+            raise TrainingSettingsError("\n".join(problems))
+        self.bisect = given.to_dict()
+
+    async def probe(self, context: Context, job: TrainingJob, backend: Backend, name: str) -> Any:
+        """Search, and return what was found."""
+        settings = BisectSettings.from_dict(self.bisect)
+        witness = self._witness(context, "bisect")
+        choice = await self._chosen(job, backend)
+        if choice.unusable:
+            raise BisectError(f"nodes: {', '.join(choice.unusable)} not in service. Give others, or {FREE!r}.")
+        tags = self._tags(context)
+        search = Bisecting(backend, job, settings, f"{name}-b", name, choice.pool, self._now, self._say, tags)
+        result = await search.search(choice.nodes)
+        if self.update_quarantine:
+            remember_bisect(self._quarantine(job), result, bool(settings.command), witness, self._say)
+        return as_value(_result(result))
+
+
+def _result(result: BisectResult) -> dict[str, Any]:
+    found = [*result.faulty_nodes, *(link[-1] for link in result.faulty_links)]
+    return {
+        "text": f"Bisect: {result}.",
+        "faulty_nodes": list(result.faulty_nodes),
+        "faulty_links": [list(link) for link in result.faulty_links],
+        "cleared_nodes": list(result.cleared_nodes),
+        "inconclusive": list(result.inconclusive),
+        "confidence": {node: round(sure, 4) for node, sure in result.confidence.items()},
+        "tests": result.tests,
+        "rounds": result.rounds,
+        "lost": result.lost,
+        "excluded_nodes": list(dict.fromkeys(found)),
+    }

@@ -1,0 +1,173 @@
+"""What the operators that run probe jobs share: which nodes, names that survive a lost worker, and an end by a person.
+
+They wait in the worker: a preflight is over within a minute, a bisect within its time budget. A probe job's name is
+kept in the task's state store while the work is open, so that a try that follows a lost worker adopts what has run, and
+a try that a person has started anew tests anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+
+from airflow.sdk import BaseOperator, XComArg
+from airflow.sdk.exceptions import AirflowException
+
+from airflow_ft.attempts.checkups import FREE, QUARANTINED, Choice, Witness, chosen
+from airflow_ft.attempts.quarantine import Quarantine
+from airflow_ft.backends.base import Backend, TrainingJob
+from airflow_ft.backends.registry import create_backend
+from airflow_ft.core.names import chain_id
+from airflow_ft.core.sanitise import sanitise
+from airflow_ft.diagnosis.probing import refuse_probes
+from airflow_ft.operators.desk import TaskStateStore
+from airflow_ft.operators.settings import TrainingSettingsError, job_from
+from airflow_ft.operators.shared import quarantine_of
+
+if TYPE_CHECKING:
+    from airflow.sdk.definitions.context import Context
+
+T = TypeVar("T")
+KEY = "ft/probe"
+
+
+class ProbesStoppedError(AirflowException):
+    """This task's process was ended while probe jobs ran. They are removed."""
+
+
+class ProbeOperator(BaseOperator):
+    """The base of ``PreflightOperator`` and ``BisectOperator``.
+
+    :param job: where the nodes are: ``LocalJob``, … Its command isn't run; every string in it is templated.
+    :param nodes: ``free`` (default): those that nobody uses, without those in quarantine. ``quarantined``: those in
+        quarantine that are free, with two others to compare with. Or names: a list, or "n1,n2" (templated).
+    :param update_quarantine: write what was found into the quarantine that all DAGs share.
+    """
+
+    template_fields: Sequence[str] = ("job", "nodes")
+    template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json", "nodes": "json"}
+    ui_color = "#e8f4ea"
+
+    def __init__(self, *, job: TrainingJob, nodes: Any = FREE, update_quarantine: bool = False, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.job = job if isinstance(job, XComArg) else job_from(job)
+        self.nodes = nodes
+        self.update_quarantine = update_quarantine
+        self._stop: Any = None
+        self._killed = False
+
+    def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
+        """Render templates inside the job, into a copy: the user's object is never changed."""
+        if isinstance(content, TrainingJob):
+            return content.rendered(
+                lambda text: super(ProbeOperator, self).render_template(text, context, jinja_env, seen_oids)
+            )
+        return super().render_template(content, context, jinja_env, seen_oids)
+
+    def execute(self, context: Context) -> Any:
+        """Run the probe jobs, and return what they came to."""
+        from airflow.sdk.log import mask_secret
+
+        job = job_from(self.job)
+        for secret in job.secrets():
+            mask_secret(secret)
+        backend = create_backend(job.backend)
+        refuse_probes(backend)
+        store = TaskStateStore(context["task_state_store"])
+        name = _open_name(store, context["ti"])
+        try:
+            return self._stoppable(self.probe(context, job, backend, name))
+        finally:
+            store.set(KEY, {"name": name, "open": False})
+
+    async def probe(self, context: Context, job: TrainingJob, backend: Backend, name: str) -> Any:
+        """Run the probe jobs under names that begin with ``name`` (the operator's)."""
+        raise NotImplementedError
+
+    def on_kill(self) -> None:
+        """Remove the probe jobs that run. Called in a signal handler: it only wakes the event loop."""
+        self._killed = True
+        if self._stop is not None:
+            self._stop()
+
+    def _stoppable(self, work: Coroutine[Any, Any, T]) -> T:
+        async def run() -> T:
+            loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+            self._stop = lambda: loop.call_soon_threadsafe(task.cancel)
+            if self._killed:
+                task.cancel()
+            return await task
+
+        try:
+            return asyncio.run(run())
+        except asyncio.CancelledError:
+            raise ProbesStoppedError("This task was stopped; its probe jobs are removed.") from None
+        finally:
+            self._stop = None
+
+    async def _chosen(self, job: TrainingJob, backend: Backend) -> Choice:
+        return await chosen(wanted(self.nodes), backend, job, self._quarantine(job), _now(), self._say)
+
+    def _quarantine(self, job: TrainingJob) -> Quarantine:
+        return quarantine_of(job)
+
+    def _witness(self, context: Context, what: str) -> Witness:
+        task = f"{context['ti'].dag_id}.{self.task_id}"
+        return Witness(context["ti"].dag_id, task, f"{task}, {what}", _now())
+
+    def _tags(self, context: Context) -> dict[str, str]:
+        ti = context["ti"]
+        index = ti.map_index if ti.map_index is not None else -1
+        return {"dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": str(index)}
+
+    def _say(self, text: str) -> None:
+        self.log.info("%s", text)
+
+    def _now(self) -> datetime:
+        return _now()
+
+
+def wanted(nodes: Any) -> str | list[str]:
+    """Return the nodes that a user has named. Raises ``TrainingSettingsError``."""
+    if nodes in (FREE, QUARANTINED):
+        return str(nodes)
+    names = nodes.replace(",", " ").split() if isinstance(nodes, str) else nodes
+    if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) and name for name in names):
+        raise TrainingSettingsError(
+            f"nodes: {nodes!r:.80} is not allowed. Give {FREE!r}, {QUARANTINED!r}, or a list of names."
+        )
+    return list(names)
+
+
+def nodes_problems(nodes: Any) -> list[str]:
+    """Return what is wrong with the argument ``nodes``, as far as it can be known when the DAG is parsed."""
+    if isinstance(nodes, XComArg) or (isinstance(nodes, str) and "{{" in nodes):
+        return []
+    try:
+        wanted(nodes)
+    except TrainingSettingsError as error:
+        return [str(error)]
+    return []
+
+
+def as_value(result: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a result that any database takes as an XCom."""
+    value = sanitise(dict(result))
+    assert isinstance(value, dict)
+    return value
+
+
+def _open_name(store: TaskStateStore, ti: Any) -> str:
+    told = store.get(KEY)
+    if isinstance(told, dict) and told.get("open") is True:
+        return str(told["name"])
+    index = ti.map_index if ti.map_index is not None else -1
+    name = chain_id(ti.dag_id, ti.run_id, ti.task_id, index, str(ti.id))
+    store.set(KEY, {"name": name, "open": True})
+    return name
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)
