@@ -181,7 +181,7 @@ class Concluder:
         """Gather evidence from everywhere and classify it. On a hang stacks are dumped first. Nothing is killed."""
         try:
             stacks = await self._stacks() if verdict is not None else []
-            gathered = await gather(self.backend, self.order.ref)
+            gathered = await gather(self.backend, self.order.ref, good=self.order.good)
             facts = facts_of(gathered, seen, verdict, stacks, self.sight.progress.step is not None)
             reach("conclude.gathered")
             diagnosis = await asyncio.to_thread(classify, facts, self.rules)

@@ -77,6 +77,7 @@ class WatchOrder(Record):
     version: int = RECORD_VERSION
     info: TryInfo
     ref: JobRef
+    good: JobRef | None = None  # the chain's last attempt that made steps
     segment: int = 0
     policy: dict[str, JsonValue] = Field(default_factory=dict)
     ledger: Ledger = Ledger()

@@ -135,6 +135,7 @@ def taken(chain: Chain, attempt: Attempt) -> Chain:
         excluded_nodes=last.excluded_nodes if last else chain.excluded_nodes,
         soft_nodes=last.soft_nodes if last else chain.soft_nodes,
         faults=(*chain.faults, *past)[-FAULTS_KEPT:],
+        good=attempt.ref if any(p.step is not None for p in seen) else chain.good,
         highest_step=_highest([chain.highest_step, *(p.step for p in seen)]),
         last_checkpoint=last_checkpoint,
         last_checkpoint_path=next((path for at, path in reversed(saved) if path and at == last_checkpoint), None),

@@ -33,6 +33,7 @@ def facts_of(
     return Facts(
         logs=gathered.logs,
         evidence=gathered.evidence,
+        good_logs=gathered.good_logs,
         nodes=tuple(node.node for node in seen.nodes),
         hang=verdict,
         stacks=tuple(stacks),

@@ -228,6 +228,7 @@ class Chain(Record):
     soft_nodes: tuple[str, ...] = ()
     faults: tuple[PastFault, ...] = ()  # of this segment, the newest last, at most 64
     highest_step: int | None = None  # over all segments
+    good: JobRef | None = None  # the last attempt that made steps: what it printed by then is no news
     last_checkpoint: int | None = None
     last_checkpoint_path: str | None = None  # of just that one; None: its line named no path
     debts: tuple[Debt, ...] = ()

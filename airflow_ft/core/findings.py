@@ -26,7 +26,7 @@ from airflow_ft.core.faults import FaultClass, Role, Trust
 from airflow_ft.core.launchers import Death, Launcher, without_doubles
 from airflow_ft.core.logclocks import LogClock
 from airflow_ft.core.loglines import lines_of, split_rank
-from airflow_ft.core.novelty import novel
+from airflow_ft.core.novelty import healthy_part, novel
 from airflow_ft.core.prefixes import PrefixReader, Who
 from airflow_ft.core.rules import RuleSet, Signature
 from airflow_ft.core.scanning import SMALL, scan
@@ -319,16 +319,9 @@ class _LogReading:
 
     def novel(self, good: Sequence[str] = ()) -> list[Words]:
         """Return the lines after the last step that are of a new kind, in this run and in the last good one."""
-        last = next((i for i in range(len(self.lines) - 1, -1, -1) if self._is_step(i)), None)
-        if last is None and not good:
-            return []
-        begin = 0 if last is None else last + 1
-        found = novel([*good, *(line for _, line in self.lines[:begin])], self.lines[begin:])
+        healthy = healthy_part([line for _, line in self.lines])
+        found = novel([*good, *healthy], self.lines[len(healthy) :]) if healthy or good else []
         return [Words(self.log.source, number, line[:300], self._writer(line)[0]) for number, line in found]
-
-    def _is_step(self, index: int) -> bool:
-        line = self.lines[index][1]
-        return bool(_DIGIT.search(line)) and read_line(split_rank(line).text).step is not None
 
     def _match(self, text: str, number: int, who: Who, line: str = "") -> None:
         if _TRACEBACK.match(text):

@@ -307,6 +307,7 @@ class FaultTolerantTrainingOperator(AsksPeople, BaseOperator):
         return WatchOrder(
             info=info,
             ref=attempt.ref,
+            good=chain.good,
             segment=chain.segment,
             policy=write_policy(self.policy),
             ledger=chain.ledger,

@@ -86,3 +86,13 @@ def test_a_deferral_holds_nothing_of_the_job_but_its_reference() -> None:
     kept = json.dumps(task.order.to_record())
     assert '"command"' not in kept
     assert '"env"' not in kept
+
+
+def test_the_next_attempts_know_the_last_one_that_made_steps() -> None:
+    """Against what it printed, the news in the log of an attempt that never came to a step can be seen."""
+    lost = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+    task = Task([Run(code=1, last=5, words=lost)], *([Run(code=1, last=0, words=lost)] for _ in range(4)))
+    task.run_to_the_end()
+    assert len(task.attempts) > 1
+    assert task.attempts[0].ref is not None
+    assert task.chain.good == task.attempts[0].ref
