@@ -89,6 +89,8 @@ training(
 )
 ASKS = POLICY.model_copy(update={"on_fault": "ask"})
 training("asks_briefly", policy=ASKS.model_copy(update={"ask": AskSettings(timeout_seconds=30, default="resubmit")}))
+training("asks", policy=ASKS)
+training("asks_and_holds", job=job(nodes=2), policy=ASKS.model_copy(update={"ask": AskSettings(job="hold")}))
 training("no_script", job=LocalJob(command="python missing.py"))
 training("no_program", job=LocalJob(command=["no-such-program"]))
 training("no_workdir", job=job(workdir="/no/such/folder"))
