@@ -23,6 +23,7 @@ def get_provider_info() -> dict[str, Any]:
                 "integration-name": "Fault-tolerant training",
                 "python-modules": [
                     "airflow_ft.operators.training",
+                    "airflow_ft.operators.stages",
                     "airflow_ft.operators.preflight",
                     "airflow_ft.operators.bisect",
                 ],

@@ -11,6 +11,7 @@ from typing import Any
 
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.attempts.ports import Conclusion
+from airflow_ft.attempts.store import ChainStore
 from airflow_ft.backends.base import BackendError
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import Attempt, Chain, Incident, JobRef
@@ -19,6 +20,7 @@ from airflow_ft.diagnosis.tails import tail_lines
 
 TAIL_BYTES = 32_000
 SOURCES = 16
+SUMMARY_KEYS = ("step", "total", "loss", "checkpoint")
 
 
 def log_summary(log: Any, chain: Chain, attempt: Attempt, conclusion: Conclusion, lines: int) -> None:
@@ -30,6 +32,14 @@ def log_summary(log: Any, chain: Chain, attempt: Attempt, conclusion: Conclusion
     log.info("Restarts %d of %d used.", chain.ledger.restarts, chain.max_restarts)
     if attempt.ref is not None and lines > 0:
         _log_tails(log, attempt.ref, lines)
+
+
+def result_of(chain: Chain, store: ChainStore) -> dict[str, Any]:
+    """Return what a task whose training is done returns: a few facts for the tasks after it."""
+    last = store.load_attempt(chain.attempts - 1)
+    progress = last.progress.to_record() if last is not None and last.progress is not None else {}
+    seen = {key: progress[key] for key in SUMMARY_KEYS if key in progress}
+    return {"chain_id": chain.chain_id, "attempts": chain.attempts, "restarts": chain.ledger.restarts, **seen}
 
 
 def log_incidents(log: Any, incidents: Sequence[Incident]) -> None:

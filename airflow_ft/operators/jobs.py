@@ -1,0 +1,19 @@
+"""Templates inside a training job."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow_ft.backends.base import TrainingJob
+
+
+class RendersJobs:
+    """Renders every string of a job, into a copy: the user's object is never changed. For operators."""
+
+    def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
+        """Render templates inside the job, or in anything else as Airflow does."""
+
+        def render(text: Any) -> Any:
+            return super(RendersJobs, self).render_template(text, context, jinja_env, seen_oids)  # type: ignore[misc]
+
+        return content.rendered(render) if isinstance(content, TrainingJob) else render(content)

@@ -1,0 +1,262 @@
+"""Stage by stage: the same faults lead to the same chain as in one task, whatever dies in between."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from airflow_ft.attempts.handing_on import FAULT, SIGHT, Book, StageAttempt, handed_on, is_over
+from airflow_ft.attempts.ports import Conclusion, WatchOrder
+from airflow_ft.attempts.record import write_conclusion, write_interim
+from airflow_ft.attempts.reports import STATE_KEY
+from airflow_ft.attempts.staged import StageWatch, cancelled, chosen, said_by_stage
+from airflow_ft.attempts.store import ChainStore
+from airflow_ft.core.chain import End
+from airflow_ft.core.decisions import Action
+from airflow_ft.core.faults import FaultClass
+from airflow_ft.core.policy import FaultTolerancePolicy, HangSettings
+from tests.attempts.fake_cluster import Run
+from tests.attempts.fake_task import RULES, FakeDesk, Task
+
+NET = "NCCL WARN NET/IB : Got completion with error 12"
+GPU = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
+BUG = "KeyError: 'x'"
+QUICK = HangSettings(floor_seconds=60.0, ceiling_seconds=120.0, check_interval_seconds=5.0)
+
+
+class Stages(Task):
+    """The same task as the stages of the explicit form; each stage is a process of its own."""
+
+    book_record: Any = None
+
+    @property
+    def book(self) -> Book:
+        """The book as the next stage reads it: it went through JSON."""
+        return Book(json.loads(json.dumps(self.book_record)), self._write)
+
+    def _write(self, record: Any) -> None:
+        self.book_record = json.loads(json.dumps(record, allow_nan=False))
+
+    def store(self) -> ChainStore:
+        return self.book.chain
+
+    def stage_watch(self, **more: Any) -> StageWatch:
+        """A stage's watch: its XComs have what the stage before has seen."""
+        chain = self.chain
+        assert chain.open is not None
+        order = self._order(chain, self.attempts[chain.open]).but(staged=True, **more)
+        sight = self.book.get(SIGHT)
+        self.xcoms = {STATE_KEY: json.dumps(sight)} if sight is not None else {}
+        desk = FakeDesk(self, self.xcoms)
+        return StageWatch(WatchOrder.from_record(order.to_record()), self.policy, self.backend, desk, RULES)
+
+    def take_sight(self) -> None:
+        if STATE_KEY in self.xcoms:
+            self.book.set(SIGHT, json.loads(self.xcoms[STATE_KEY]))
+
+    def record(self, conclusion: Conclusion) -> None:
+        conclusion = Conclusion.from_record(json.loads(json.dumps(conclusion.to_record())))
+        book = self.book
+        attempt = book.chain.load_attempt(conclusion.attempt)
+        assert attempt is not None
+        if conclusion.interim:
+            write_interim(book.chain, self.chain, attempt, conclusion)
+        else:
+            write_conclusion(book.chain, self.chain, attempt, conclusion)
+            book.set(SIGHT, None)
+        book.fault = conclusion.fault
+
+    def stage_one(self) -> None:
+        """The watch of one sub-group, and what follows a fault."""
+        chain = self.chain
+        if chain.faults or any(attempt.incidents for attempt in self.attempts[-1:]):
+            self.record(self.run(self.stage_watch(until_recovered=True).watch()))
+            self.take_sight()
+        if self.chain.open is not None and self.book.fault is None:
+            self.record(self.run(self.stage_watch().watch()))
+            self.take_sight()
+        for step in ("diagnose", "decide"):
+            fault = self.book.fault
+            if fault is not None:
+                self.book.fault = self.run(getattr(self.stage_watch(), step)(fault))
+        self.act()
+
+    def act(self) -> None:
+        fault = self.book.fault
+        if fault is not None:
+            self.record(self.run(self.stage_watch().carry_out(fault)))
+            self.take_sight()
+
+    def run_stages(self, most: int = 10) -> str:
+        self.begin_try()
+        for _ in range(most):
+            if self.book.chain.load() is None or self.chain.open is None:
+                self.run(self.starter().start())
+            self.stage_one()
+            if is_over(self.chain):
+                return "success" if self.chain.concluded is End.SUCCEEDED else "failed"
+            if self.chain.open is None and self.chain.decision is not None:
+                self.wait(self.chain.decision.delay)
+        raise AssertionError(f"no end after {most} rounds: {self.log[-20:]}")
+
+
+SCRIPTS: dict[str, list[list[Run]]] = {
+    "crash restarted in place": [[Run(last=20, code=1, words=NET), Run(first=21, last=90)]],
+    "crash resubmitted": [[Run(last=20, code=1, words=GPU)], [Run(first=11, last=90)]],
+    "fail fast": [[Run(last=20, code=1, words=BUG)], [Run(last=20, code=1, words=BUG)]],
+    "hang": [[Run(last=30, code=None), Run(first=31, last=200)]],
+    "term": [[Run(last=30, code=0, term=True, total=60)], [Run(first=31, last=60)]],
+    "in place, then resubmitted": [
+        [Run(last=20, code=1, words=NET), Run(first=21, last=40, code=1, words=GPU)],
+        [Run(first=41, last=90)],
+    ],
+}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_stages_keep_the_chain_that_one_task_keeps(name: str) -> None:
+    """Record by record, times aside."""
+    policy = FaultTolerancePolicy.full(hang=QUICK)
+    single, staged = (made(*SCRIPTS[name], nodes=2, policy=policy) for made in (Task, Stages))
+    state = single.run_to_the_end()
+    assert isinstance(staged, Stages)
+    assert staged.run_stages() == state
+    staged.check()
+    assert staged.cluster.created == single.cluster.created
+    assert plain(staged) == plain(single)
+
+
+def plain(task: Task) -> Any:
+    """Everything but times, and the try that did it."""
+    return _without_times([task.chain.to_record(), *(attempt.to_record() for attempt in task.attempts)])
+
+
+TIMES = ("_at", "at", "since", "seconds", "try_number", "free", "charged_at", "recovered_in", "lost_seconds", "put_off")
+
+
+def _without_times(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_times(item) for key, item in value.items() if not key.endswith(TIMES)}
+    if isinstance(value, list):
+        return [_without_times(item) for item in value]
+    return value
+
+
+def test_a_job_that_has_nothing_wrong_is_watched_to_its_end() -> None:
+    task = Stages([Run(last=30)])
+    assert task.run_stages() == "success"
+    attempt = handed_on(task.book, "watch")
+    assert (attempt.state, attempt.step, attempt.number) == ("succeeded", 30, 0)
+
+
+def test_an_order_that_a_lost_try_has_given_is_not_given_again() -> None:
+    """The stage dies after the order, before it has written anything: its next try finds the new generation."""
+    task = Stages([Run(last=20, code=1, words=NET), Run(first=21, last=90)], nodes=2)
+    before = until_decided(task)
+    task.act()
+    orders = len(task.cluster.orders)
+    task.book_record = before
+    task.wait(5)
+    task.act()
+    assert len(task.cluster.orders) == orders
+    task.stage_one()
+    assert task.chain.concluded is End.SUCCEEDED
+    (incident,) = task.attempts[0].incidents
+    assert incident.decision.action is Action.RESTART_IN_PLACE
+    task.check()
+
+
+def until_decided(task: Stages) -> Any:
+    task.begin_try()
+    task.run(task.starter().start())
+    acting, task.act = task.act, lambda: None  # type: ignore[method-assign]
+    task.stage_one()
+    task.act = acting  # type: ignore[method-assign]
+    return task.book_record
+
+
+def test_what_a_stage_hands_on_says_what_is_known_by_then() -> None:
+    task = Stages([Run(last=20, code=1, words=GPU)], [Run(first=11, last=30)], nodes=2)
+    until_decided(task)
+    attempt = handed_on(task.book, "train.attempt_0.decide")
+    assert (attempt.state, attempt.action, attempt.fault_class) == ("decided", "RESUBMIT", "HW_NODE")
+    assert (attempt.restarts, attempt.max_restarts) == (1, task.policy.max_restarts)
+    assert "ECC" in attempt.root_line
+    assert len(json.dumps(attempt.to_xcom())) < 4000, "it is small"
+    assert StageAttempt.from_record(attempt.to_xcom()) == attempt
+    task.book.set(FAULT, None)
+    assert handed_on(task.book, "x").state == "running"
+
+
+def test_a_stage_of_a_users_own_may_take_the_fault_for_something_else() -> None:
+    task = Stages([Run(last=20, code=1, words=GPU)], [Run(first=11, last=30)], nodes=2)
+    until_decided(task)
+    fault = task.book.fault
+    assert fault is not None
+    assert said_by_stage(fault, "HW_NODE", "", (), "mine") is fault, "that is what it is taken for already"
+    other = said_by_stage(fault, "APP_ERROR", "A known bug of ours.", (), "mine")
+    assert other.diagnosis is not None
+    assert (other.diagnosis.fault_class, other.diagnosis.text) == (FaultClass.APP_ERROR, "A known bug of ours.")
+    assert other.incident is None, "it is decided anew"
+    decided = task.run(task.stage_watch().decide(other))
+    assert decided.incident is not None
+    assert decided.incident.diagnosis.fault_class is FaultClass.APP_ERROR
+
+
+@pytest.mark.parametrize(("action", "charged"), [(Action.RESUBMIT, 1), (Action.FAIL, 0), (Action.RESTART_IN_PLACE, 0)])
+def test_what_a_branch_of_a_users_own_has_chosen_is_charged_instead(action: Action, charged: int) -> None:
+    task = Stages([Run(last=20, code=1, words=NET), Run(first=21, last=90)], nodes=2)
+    until_decided(task)
+    fault = task.book.fault
+    assert fault is not None
+    assert fault.incident is not None
+    incident = chosen(fault.incident, action, "A branch has chosen it.", task.policy, task.now())
+    assert incident.decision.action is action
+    assert incident.decision.ledger.restarts == charged
+    assert "A branch has chosen it." in incident.decision.reason
+
+
+def test_a_branch_can_not_choose_more_restarts_than_the_budget_has() -> None:
+    task = Stages([Run(last=20, code=1, words=BUG)], nodes=2, policy=FaultTolerancePolicy.full(max_restarts=1))
+    until_decided(task)
+    fault = task.book.fault
+    assert fault is not None
+    assert fault.incident is not None
+    spent = fault.incident.decision.ledger.charge("restart", task.now())
+    incident = fault.incident.but(decision=fault.incident.decision.but(ledger=spent), inputs=None)
+    stopped = chosen(incident, Action.RESUBMIT, "A branch.", task.policy, task.now()).decision
+    assert stopped.action is Action.FAIL
+    assert "budget used up" in stopped.reason
+
+
+def test_what_is_left_is_cancelled_and_the_chain_says_so() -> None:
+    task = Stages([Run(last=2000)], nodes=2)
+    task.begin_try()
+    task.run(task.starter().start())
+    task.wait(10)
+    call = cancelled(task.store(), task.backend, task.job, 3.0, "The stages ended.", task.now, task.say)
+    chain = task.run(call)
+    assert chain is not None
+    assert chain.open is None
+    assert chain.concluded is End.CANCELLED
+    assert not task.cluster.live(chain.chain_id)
+    task.check()
+    again = task.run(cancelled(task.store(), task.backend, task.job, 3.0, "Again.", task.now, task.say))
+    assert again == chain
+
+
+def test_the_newest_book_is_the_one_that_was_written_most() -> None:
+    written: list[Any] = []
+    book = Book(None, written.append)
+    book.set("ft/x", 1)
+    book.set("stage/y", 2)
+    assert [one["serial"] for one in written] == [0, 1]
+    again = Book(written[-1], written.append)
+    assert again.get("ft/x") == 1
+    assert again.records() == {"ft/x": 1}
+    again.set("stage/y", None)
+    assert written[-1]["values"] == {"ft/x": 1}
+    assert written[-1]["serial"] == 2
+    assert written[0]["values"] == {"ft/x": 1}, "what was handed on before stays as it was"
