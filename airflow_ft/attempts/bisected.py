@@ -7,16 +7,16 @@ of the same fault, and the policy decides once more (``ladder``: the rungs after
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from airflow_ft.attempts.checkups import Witness, bisect_entries
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
-from airflow_ft.attempts.quarantine import Quarantine, written
+from airflow_ft.attempts.quarantine import Quarantine, looked_up, written
 from airflow_ft.attempts.record import NOTICE, with_event
 from airflow_ft.attempts.store import ChainStore
-from airflow_ft.backends.base import Backend, BackendError, TrainingJob
+from airflow_ft.backends.base import Backend, BackendError, PoolView, TrainingJob
 from airflow_ft.core.bisect import BisectError, BisectResult
 from airflow_ft.core.chain import Attempt, Chain
 from airflow_ft.core.decide import decide, past_fault
@@ -24,7 +24,7 @@ from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import Diagnosis, FaultClass, Retry, Suspect
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.situation import Situation
-from airflow_ft.diagnosis.bisecting import Bisecting
+from airflow_ft.diagnosis.bisecting import Bisecting, looking
 
 FEW_NODES = 4  # with fewer, a bad node and a bad pair can't be told apart: free nodes of the pool join in
 
@@ -47,8 +47,8 @@ class Bisector:
         last = self.store.load_attempt(chain.attempts - 1) if due else None
         if last is None:
             return chain
-        pool = await self._pool()
-        text, result = await self._searched(last, pool, chain)
+        view = await self._pool()
+        text, result = await self._searched(last, view, chain)
         diagnosis = _diagnosis(last, result, text)
         situation = Situation(
             diagnosis=diagnosis,
@@ -56,7 +56,7 @@ class Bisector:
             faults=chain.faults,
             can=(Action.RESUBMIT, Action.RESUBMIT_EXCLUDING, Action.FAIL),
             nodes_needed=self.job.nodes_needed(),
-            pool_nodes=pool,
+            pool_nodes=view.nodes,
             excluded_nodes=chain.excluded_nodes,
             soft_nodes=chain.soft_nodes,
             salt=last.name,
@@ -75,26 +75,42 @@ class Bisector:
         self._remember(chain, result, now)
         return chain
 
-    async def _pool(self) -> tuple[str, ...]:
+    async def _pool(self) -> PoolView:
         try:
-            return tuple((await limited(self.backend.pool(self.job), LOOK_SECONDS, "listing nodes")).nodes)
+            return await limited(self.backend.pool(self.job), LOOK_SECONDS, "listing nodes")
         except BackendError as error:
             self.say(f"The nodes can't be listed: {error}")
-            return ()
+            return PoolView()
 
-    async def _searched(self, last: Attempt, pool: tuple[str, ...], chain: Chain) -> tuple[str, BisectResult]:
+    async def _searched(self, last: Attempt, view: PoolView, chain: Chain) -> tuple[str, BisectResult]:
+        pool = view.nodes
         held = [node for node in last.nodes if node in pool]
-        spare = [node for node in pool if node not in held and node not in chain.excluded_nodes]
-        nodes = held + spare[: max(0, FEW_NODES - len(held))]
+        nodes = held + self._spare(held, view, chain)[: max(0, FEW_NODES - len(held))]
         settings = self.policy.bisect
         if settings is None:
             return "Bisect: the policy has none any more.", BisectResult()
-        one = Bisecting(self.backend, self.job, settings, f"{last.name}-b", chain.chain_id, pool, self.now, self.say)
+        one = Bisecting(
+            self.backend,
+            self.job,
+            settings,
+            f"{last.name}-b",
+            chain.chain_id,
+            pool,
+            self.now,
+            self.say,
+            look=looking(self.policy.preflight),
+        )
         try:
             result = await one.search(sorted(nodes, key=pool.index))
         except BisectError as error:
             return f"Bisect: not possible: {error}", BisectResult()
         return f"Bisect: {result}.", result
+
+    def _spare(self, held: Sequence[str], view: PoolView, chain: Chain) -> list[str]:
+        """Nodes that may join in, the free ones first: somebody else's would be waited for in vain."""
+        bad = {one.node for one in looked_up(self.quarantine, self.now(), self.say)}
+        spare = [node for node in view.nodes if node not in {*held, *chain.excluded_nodes, *bad}]
+        return sorted(spare, key=lambda node: view.free is not None and node not in view.free)
 
     def _remember(self, chain: Chain, result: BisectResult, now: datetime) -> None:
         """What it found is known to all DAGs; what the user's own program said counts like a job's word."""

@@ -23,6 +23,7 @@ from airflow_ft.cli import probes
 from airflow_ft.cli.probe_arguments import BISECT
 from airflow_ft.core.bisect import BisectError, BisectResult
 from airflow_ft.core.bisect_settings import BisectSettings
+from airflow_ft.core.preflight import PreflightSettings
 from airflow_ft.core.settings import SettingsError
 from airflow_ft.diagnosis.bisecting import Bisecting
 
@@ -72,5 +73,6 @@ async def _searched(args: argparse.Namespace, shared: SharedStore | None) -> Bis
             f"nodes: {', '.join(choice.unusable)} not in service. In service are {', '.join(choice.pool) or 'none'}."
         )
     name = probes.search_name("bisect")
-    search = Bisecting(backend, job, settings, name, name, choice.pool, probes.now, say)
+    look = PreflightSettings(set="standard", skip=tuple(args.skip))
+    search = Bisecting(backend, job, settings, name, name, choice.pool, probes.now, say, look=look)
     return await search.search(choice.nodes)

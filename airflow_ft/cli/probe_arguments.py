@@ -20,6 +20,7 @@ WHERE: tuple[Argument, ...] = (
     (("--nodes",), {"metavar": "NAMES", "help": "n1,n2,…; default: those that are free"}),
 )
 JSON: Argument = (("--json",), {"action": "store_true", "help": "print JSON; progress goes to stderr"})
+SKIP: Argument = (("--skip",), {"action": "append", "default": [], "metavar": "ITEM", "help": "leave an item out"})
 BISECT: tuple[Argument, ...] = (
     *WHERE,
     (("--seconds",), {"type": float, "metavar": "S", "help": "the time budget for all tests (default: 900)"}),
@@ -28,6 +29,7 @@ BISECT: tuple[Argument, ...] = (
     (("--group-min",), {"type": int, "metavar": "N", "help": "the fewest nodes of a test (default: 2)"}),
     (("--detection-probability",), {"type": float, "metavar": "P", "help": "how often the fault shows, if known"}),
     (("--workdir",), {"metavar": "DIR", "help": "where the reproducer runs"}),
+    SKIP,
     JSON,
     (
         ("reproducer",),
@@ -37,7 +39,7 @@ BISECT: tuple[Argument, ...] = (
 PREFLIGHT: tuple[Argument, ...] = (
     *((flags, {**options, "default": None} if flags == ("--backend",) else options) for flags, options in WHERE),
     (("--set",), {"choices": ("quick", "standard", "deep"), "default": "standard", "help": "default: %(default)s"}),
-    (("--skip",), {"action": "append", "default": [], "metavar": "ITEM", "help": "leave an item out"}),
+    SKIP,
     (("--need",), {"action": "append", "default": [], "metavar": "ITEM=N", "help": "another threshold for an item"}),
     (("--host",), {"action": "append", "default": [], "metavar": "NAME", "help": "a name that has to resolve"}),
     (("--checkpoints",), {"metavar": "DIR", "help": "the folder of checkpoints"}),

@@ -15,12 +15,18 @@ from datetime import datetime
 from airflow_ft.backends.base import Backend, BackendError, TrainingJob
 from airflow_ft.core.bisect import Bisect, BisectResult, Group
 from airflow_ft.core.bisect_settings import BisectSettings
+from airflow_ft.core.preflight import PreflightSettings
 from airflow_ft.diagnosis.probing import Outcome, Probe, Prober, some
+
+STANDARD = PreflightSettings(set="standard")
 
 
 @dataclass(frozen=True)
 class Bisecting:
-    """One search. ``name`` is unique to it: probe jobs are named after it."""
+    """One search. ``name`` is unique to it: probe jobs are named after it.
+
+    ``look`` is the preflight that a test is where the settings have no command.
+    """
 
     backend: Backend
     job: TrainingJob
@@ -31,6 +37,7 @@ class Bisecting:
     now: Callable[[], datetime]
     say: Callable[[str], None]
     tags: Mapping[str, str] = field(default_factory=dict)  # for people who list jobs
+    look: PreflightSettings = STANDARD
 
     async def search(self, nodes: Sequence[str]) -> BisectResult:
         """Search the culprits among these nodes. Raises ``BisectError`` if they are too few."""
@@ -69,13 +76,18 @@ class Bisecting:
             nodes=group.nodes,
             command=self.settings.command or ("true",),
             seconds=self.settings.test_seconds,
-            preflight={} if self.settings.command else {"set": "standard", "on_error": "train"},
+            preflight={} if self.settings.command else self.look.for_agent("train"),
         )
         try:
             async with prober.run(probe) as (_, outcome):
                 return outcome
         except (BackendError, TimeoutError) as error:
             return Outcome(None, str(error))
+
+
+def looking(preflight: PreflightSettings) -> PreflightSettings:
+    """Return the preflight of a policy as a test of nodes: what it leaves out, and its thresholds, hold there, too."""
+    return preflight if preflight.set in ("standard", "deep") else preflight.model_copy(update={"set": "standard"})
 
 
 def _digest(nodes: Sequence[str]) -> str:

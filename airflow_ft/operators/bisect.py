@@ -9,9 +9,10 @@ from airflow_ft.attempts.checkups import FREE, remember_bisect
 from airflow_ft.backends.base import Backend, TrainingJob
 from airflow_ft.core.bisect import BisectError, BisectResult
 from airflow_ft.core.bisect_settings import BisectSettings
+from airflow_ft.core.preflight import PreflightSettings
 from airflow_ft.core.settings import SettingsError
 from airflow_ft.diagnosis.bisecting import Bisecting
-from airflow_ft.operators.probing import ProbeOperator, as_value, nodes_problems
+from airflow_ft.operators.probing import ProbeOperator, as_value, nodes_problems, preflight_settings
 from airflow_ft.operators.settings import TrainingSettingsError
 
 if TYPE_CHECKING:
@@ -30,11 +31,14 @@ class BisectOperator(ProbeOperator):
         the preflight), ``seconds`` (the time budget), ``test_seconds``, ``group_min``, ``max_tests``,
         ``detection_probability``. Templated.
 
+    :param preflight: what a test looks at where ``bisect`` has no command: a set, ``PreflightSettings``, or a
+        dictionary of them (default: ``standard``). Templated.
+
     ``job``, ``nodes`` and ``update_quarantine`` are those of ``ProbeOperator``: nodes in quarantine are left out. What
     your own command found counts in the quarantine like a job's word: two unrelated tasks have to say it.
     """
 
-    template_fields = ("job", "nodes", "bisect")
+    template_fields = ("job", "nodes", "bisect", "preflight")
 
     def __init__(
         self,
@@ -42,6 +46,7 @@ class BisectOperator(ProbeOperator):
         job: TrainingJob,
         nodes: Any = FREE,
         bisect: BisectSettings | Mapping[str, Any] | None = None,
+        preflight: PreflightSettings | Mapping[str, Any] | str = "standard",
         update_quarantine: bool = False,
         **kwargs: Any,
     ) -> None:
@@ -51,6 +56,10 @@ class BisectOperator(ProbeOperator):
             given = bisect if isinstance(bisect, BisectSettings) else BisectSettings.from_dict(bisect or {})
         except SettingsError as error:
             problems += [f"bisect.{problem}" for problem in error.problems]
+        try:
+            self.preflight = preflight_settings(preflight).to_dict()
+        except SettingsError as error:
+            problems += [f"preflight.{problem}" for problem in error.problems]
         if problems:
             raise TrainingSettingsError("\n".join(problems))
         self.bisect = given.to_dict()
@@ -62,8 +71,8 @@ class BisectOperator(ProbeOperator):
         choice = await self._chosen(job, backend)
         if choice.unusable:
             raise BisectError(f"nodes: {', '.join(choice.unusable)} not in service. Give others, or {FREE!r}.")
-        tags = self._tags(context)
-        search = Bisecting(backend, job, settings, f"{name}-b", name, choice.pool, self._now, self._say, tags)
+        tags, look = self._tags(context), PreflightSettings.from_dict(self.preflight)
+        search = Bisecting(backend, job, settings, f"{name}-b", name, choice.pool, self._now, self._say, tags, look)
         result = await search.search(choice.nodes)
         if self.update_quarantine:
             remember_bisect(self._quarantine(job), result, bool(settings.command), witness, self._say)

@@ -13,7 +13,7 @@ from airflow_ft.backends.base import Backend, TrainingJob
 from airflow_ft.core.preflight import PreflightSettings
 from airflow_ft.core.settings import SettingsError
 from airflow_ft.diagnosis.preflighting import Preflighting, PreflightReport
-from airflow_ft.operators.probing import ProbeOperator, as_value, nodes_problems, wanted
+from airflow_ft.operators.probing import ProbeOperator, as_value, nodes_problems, preflight_settings, wanted
 from airflow_ft.operators.settings import TrainingSettingsError
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class PreflightOperator(ProbeOperator):
             if value not in (FAIL, CONTINUE):
                 problems.append(f"{name}: {value!r:.80} is not allowed. Give {FAIL} or {CONTINUE}.")
         try:
-            self.preflight = _settings(preflight).to_dict()
+            self.preflight = preflight_settings(preflight).to_dict()
         except SettingsError as error:
             problems += [f"preflight.{problem}" for problem in error.problems]
         if problems:
@@ -95,18 +95,6 @@ class PreflightOperator(ProbeOperator):
             context["ti"].xcom_push(key="return_value", value=value)
             raise PreflightBrokenError(str(report))
         return value
-
-
-def _settings(given: Any) -> PreflightSettings:
-    if isinstance(given, PreflightSettings):
-        settings = given
-    elif isinstance(given, str):
-        settings = PreflightSettings(set=given)
-    else:
-        settings = PreflightSettings.from_dict({"set": "standard", **given} if isinstance(given, Mapping) else given)
-    if settings.set == "off":
-        raise SettingsError(["set: 'off' is not allowed here. Give quick, standard or deep."])
-    return settings
 
 
 def _result(report: PreflightReport, choice: Choice, released: tuple[str, ...]) -> dict[str, Any]:

@@ -16,11 +16,14 @@ from airflow.sdk import BaseOperator, XComArg
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_ft.attempts.checkups import FREE, QUARANTINED, Choice, Witness, chosen
+from airflow_ft.attempts.ports import KeyValueStore
 from airflow_ft.attempts.quarantine import Quarantine
 from airflow_ft.backends.base import Backend, TrainingJob
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.names import chain_id
+from airflow_ft.core.preflight import PreflightSettings
 from airflow_ft.core.sanitise import sanitise
+from airflow_ft.core.settings import SettingsError
 from airflow_ft.diagnosis.probing import refuse_probes
 from airflow_ft.operators.desk import TaskStateStore
 from airflow_ft.operators.settings import TrainingSettingsError, job_from
@@ -76,7 +79,7 @@ class ProbeOperator(BaseOperator):
         backend = create_backend(job.backend)
         refuse_probes(backend)
         store = TaskStateStore(context["task_state_store"])
-        name = _open_name(store, context["ti"])
+        name = open_name(store, context["ti"])
         try:
             return self._stoppable(self.probe(context, job, backend, name))
         finally:
@@ -152,6 +155,19 @@ def nodes_problems(nodes: Any) -> list[str]:
     return []
 
 
+def preflight_settings(given: Any) -> PreflightSettings:
+    """Return the preflight that a user has given. Raises ``SettingsError``."""
+    if isinstance(given, PreflightSettings):
+        settings = given
+    elif isinstance(given, str):
+        settings = PreflightSettings(set=given)
+    else:
+        settings = PreflightSettings.from_dict({"set": "standard", **given} if isinstance(given, Mapping) else given)
+    if settings.set == "off":
+        raise SettingsError(["set: 'off' is not allowed here. Give quick, standard or deep."])
+    return settings
+
+
 def as_value(result: Mapping[str, Any]) -> dict[str, Any]:
     """Return a result that any database takes as an XCom."""
     value = sanitise(dict(result))
@@ -159,7 +175,8 @@ def as_value(result: Mapping[str, Any]) -> dict[str, Any]:
     return value
 
 
-def _open_name(store: TaskStateStore, ti: Any) -> str:
+def open_name(store: KeyValueStore, ti: Any) -> str:
+    """Return the name of the work that is open, or that begins now."""
     told = store.get(KEY)
     if isinstance(told, dict) and told.get("open") is True:
         return str(told["name"])

@@ -16,6 +16,7 @@ from airflow_ft.backends.local.job import LocalJob
 from airflow_ft.core.bisect import BisectResult
 from airflow_ft.core.bisect_settings import BisectSettings
 from airflow_ft.core.chain import JobRef
+from airflow_ft.core.preflight import PreflightSettings
 from airflow_ft.diagnosis.bisecting import Bisecting
 
 pytestmark = [pytest.mark.row("S4"), pytest.mark.row("P6"), pytest.mark.timeout(280)]
@@ -41,7 +42,9 @@ def root(tmp_path: Path) -> Iterator[str]:
     assert [job.name for job in inventory.list_jobs(str(tmp_path / "root")) if not job.closed] == []
 
 
-def search(root: str, scratch: Path, bad: str, nodes: int = 8, **settings: object) -> tuple[BisectResult, list[str]]:
+def search(
+    root: str, scratch: Path, bad: str, nodes: int = 8, look: PreflightSettings | None = None, **settings: object
+) -> tuple[BisectResult, list[str]]:
     said: list[str] = []
     command = (sys.executable, "-I", "-S", "-c", REPRODUCER, bad, str(scratch / "meet"))
     names = tuple(f"n{number}" for number in range(1, nodes + 1))
@@ -54,6 +57,7 @@ def search(root: str, scratch: Path, bad: str, nodes: int = 8, **settings: objec
         pool=names,
         now=lambda: datetime.now(timezone.utc),
         say=said.append,
+        look=look or PreflightSettings(set="standard"),
     )
     return asyncio.run(one.search(names)), said
 
@@ -70,6 +74,14 @@ def test_a_bad_node_is_named_and_the_others_are_cleared(root: str, tmp_path: Pat
     result, _ = search(root, tmp_path, "n2", nodes=4)
     assert result.faulty_nodes == ("n2",)
     assert set(result.cleared_nodes) == {"n1", "n3", "n4"}
+
+
+def test_without_a_reproducer_the_preflight_is_the_test_with_what_it_leaves_out(root: str, tmp_path: Path) -> None:
+    fan = ("sh", "-c", "test $FT_NODE != n3")
+    everywhere = ("dns", "disk-size root", "disk-size shm", "disk-free root", "memory-free")
+    look = PreflightSettings(set="quick", commands={"fan": fan}, hosts=("no.such.invalid",), skip=everywhere)
+    result, _ = search(root, tmp_path, "", nodes=4, look=look, command=())
+    assert result.faulty_nodes == ("n3",)
 
 
 def test_a_search_that_is_repeated_adopts_the_tests_that_have_run(root: str, tmp_path: Path) -> None:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from pydantic import JsonValue
 
 from airflow_ft.backends.local.job import LocalJob
 from airflow_ft.core.preflight import PreflightSettings
 from airflow_ft.operators.bisect import BisectOperator
 from airflow_ft.operators.preflight import PreflightOperator
+from airflow_ft.operators.probing import KEY, open_name
 from airflow_ft.operators.settings import TrainingSettingsError
 
 JOB = LocalJob(command="true")
@@ -37,3 +39,33 @@ def test_everything_that_is_wrong_with_a_bisect_is_told_at_once() -> None:
 @pytest.mark.parametrize("nodes", ["n1, n2", ["n1", "n2"], "{{ ti.xcom_pull('look')['good_nodes'] }}"])
 def test_nodes_are_names_or_a_template(nodes: Any) -> None:
     assert BisectOperator(task_id="search", job=JOB, nodes=nodes).nodes == nodes
+
+
+class Store:
+    """The task state store over the tries of one task."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, JsonValue] = {}
+
+    def get(self, key: str) -> JsonValue:
+        return self.values.get(key)
+
+    def set(self, key: str, value: JsonValue) -> None:
+        self.values[key] = value
+
+
+class Try:
+    """One try: each has an id of its own."""
+
+    dag_id, run_id, task_id, map_index = "dag", "run", "search", -1
+
+    def __init__(self, number: int) -> None:
+        self.id = f"try-{number}"
+
+
+def test_a_try_after_a_lost_worker_adopts_what_has_run_and_one_that_was_started_anew_does_not() -> None:
+    store = Store()
+    name = open_name(store, Try(1))
+    assert open_name(store, Try(2)) == name, "its worker was lost: nobody has closed it"
+    store.set(KEY, {"name": name, "open": False})
+    assert open_name(store, Try(3)) != name
