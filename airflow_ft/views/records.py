@@ -73,10 +73,13 @@ class ChainNotFoundError(LookupError):
 
 @contextmanager
 def database() -> Iterator[Any]:
-    """Open a session of Airflow's database."""
+    """Open a session of Airflow's database, of nobody else.
+
+    Airflow's default is one for each thread: an api-server's requests take turns on its threads, and met in one.
+    """
     from airflow.utils.session import create_session
 
-    with create_session() as session:
+    with create_session(scoped=False) as session:
         yield session
 
 

@@ -34,6 +34,16 @@ def test_a_chain_has_its_answers_and_an_etag_that_makes_the_next_look_cheap(site
     assert site.get(CHAIN.format("a"), headers={"If-None-Match": '"other"'}).status_code == 200
 
 
+def test_two_requests_on_one_thread_never_share_a_session(site: Site) -> None:
+    """The server enters and leaves on any of its threads: a session of a thread would be two requests' at once."""
+    from airflow_ft.plugins.api import session
+
+    one, other = session(), session()
+    assert next(one) is not next(other)
+    for opened in (one, other):
+        opened.close()
+
+
 def test_one_look_costs_one_query_of_ours(site: Site) -> None:
     """Airflow's own authorisation comes on top; three a poll are the limit."""
     asked: list[str] = []
