@@ -1,6 +1,6 @@
 // Nodes: their faults over time, and their quarantine. Who may write Airflow's variables puts nodes in and lets them go.
 
-import { ask, Fragment, h, query, useId, useState } from "./host.js";
+import { ask, Fragment, h, query, useEffect, useId, useRef, useState } from "./host.js";
 import { Chip, Shape } from "./signs.js";
 import { day, moment, number } from "./words.js";
 
@@ -16,6 +16,8 @@ const Period = ({ value, set }) => h("select", { "aria-label": "For how long", v
 function Ask({ word, act, done, children }) {
   const [trouble, setTrouble] = useState("");
   const [busy, setBusy] = useState(false);
+  const form = useRef(null);
+  useEffect(() => form.current?.querySelector("input, select, button")?.focus(), []);
   const send = async (event) => {
     event.preventDefault();
     setBusy(true);
@@ -28,7 +30,7 @@ function Ask({ word, act, done, children }) {
     }
   };
   const key = (event) => event.key === "Escape" && (event.stopPropagation(), done(false));
-  return h("form", { className: "links ask", onSubmit: send, onKeyDown: key }, children, h("button", { type: "submit", className: "btn on", disabled: busy }, word), h("button", { type: "button", className: "btn", onClick: () => done(false) }, "Cancel"), trouble && h("span", { className: "sm bad", role: "alert" }, trouble));
+  return h("form", { ref: form, className: "links ask", onSubmit: send, onKeyDown: key }, children, h("button", { type: "submit", className: "btn on", disabled: busy }, word), h("button", { type: "button", className: "btn", onClick: () => done(false) }, "Cancel"), trouble && h("span", { className: "sm bad", role: "alert" }, trouble));
 }
 
 const Release = ({ node, cluster, done }) => h(Ask, { word: "Release", act: () => change(node, cluster, "release", {}), done }, h("span", { className: "sm" }, `What was said of ${node} until now is void.`));
@@ -48,22 +50,24 @@ function PutIn({ node, clusters, done }) {
   return h(
     Ask,
     { word: "Quarantine", act: () => change(name.trim(), cluster.trim(), "quarantine", { hours: +hours, why }), done },
-    node == null && text("Node", name, setName, { required: true, autoFocus: true }),
+    node == null && text("Node name", name, setName, { required: true }),
     text("Cluster", cluster, setCluster, { required: true, list: id, title: "backend:name, as in local:default" }),
     h("datalist", { id }, clusters.map((one) => h("option", { key: one, value: one }))),
     h(Period, { value: hours, set: setHours }),
-    text("Why", why, setWhy, { maxLength: 300, autoFocus: node != null }),
+    text("Why", why, setWhy, { maxLength: 300 }),
   );
 }
 
 /** A button that asks before it does something. */
 function Asking({ word, form, again, label }) {
-  const [asking, setAsking] = useState(false);
+  const [asking, setAsking] = useState(null); // null: it was not asked yet
+  const button = useRef(null);
+  useEffect(() => (asking === false ? button.current?.focus() : undefined), [asking]);
   const done = (changed) => {
     setAsking(false);
     if (changed) again();
   };
-  return h(Fragment, null, !asking && h("button", { type: "button", className: "btn", "aria-label": label, onClick: () => setAsking(true) }, word), asking && form(done));
+  return h(Fragment, null, !asking && h("button", { ref: button, type: "button", className: "btn", "aria-label": label, onClick: () => setAsking(true) }, word), asking && form(done));
 }
 
 function Kept({ node, kept, may, again }) {
