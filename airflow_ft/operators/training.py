@@ -13,6 +13,7 @@ from airflow.sdk import BaseOperator, XComArg
 from airflow_ft.attempts.crash_points import current_run, reach
 from airflow_ft.attempts.deadlines import quiet_seconds
 from airflow_ft.attempts.faults import PersonNeededError, TrainingFault, TryAgainLaterError
+from airflow_ft.attempts.orders import watch_order
 from airflow_ft.attempts.ports import TASK_ENDED, Conclusion, Started, TryInfo, WatchOrder
 from airflow_ft.attempts.quarantine import entries_of, written
 from airflow_ft.attempts.record import write_conclusion, write_interim
@@ -22,10 +23,10 @@ from airflow_ft.backends.base import CLEAR, Backend, TrainingJob
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import Attempt, Chain, End
 from airflow_ft.core.decisions import Action, Decision
-from airflow_ft.core.policy_record import write_policy
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.operators.asking import AsksPeople, is_open
 from airflow_ft.operators.desk import CLEARED, DELETED, TaskStateStore, WorkerDesk, task_state, try_info
+from airflow_ft.operators.jobs import RendersJobs
 from airflow_ft.operators.links import RetryChainLink, TrainingJobLink, TrainingLogLink
 from airflow_ft.operators.retry_policy import FaultToleranceRetryPolicy
 from airflow_ft.operators.settings import (
@@ -45,10 +46,9 @@ if TYPE_CHECKING:
 
 LOST_TRY_DELAY = timedelta(seconds=10)  # before the try that follows a lost worker
 KILL_SECONDS = 4.0  # Airflow sends SIGKILL five seconds after SIGTERM
-SUMMARY_KEYS = ("step", "total", "loss", "checkpoint")
 
 
-class FaultTolerantTrainingOperator(AsksPeople, BaseOperator):
+class FaultTolerantTrainingOperator(RendersJobs, AsksPeople, BaseOperator):
     """Submit a training job, watch that it advances, and bring it back when it dies or stalls.
 
     Each attempt on the cluster is one try of this task; a restart in place stays inside its try. The retry chain is
@@ -115,16 +115,6 @@ class FaultTolerantTrainingOperator(AsksPeople, BaseOperator):
         mapped.kwargs.setdefault("retry_delay", LOST_TRY_DELAY)
         return mapped
 
-    def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
-        """Render templates inside the job, into a copy: the user's object is never changed."""
-        if isinstance(content, TrainingJob):
-            return content.rendered(
-                lambda text: super(FaultTolerantTrainingOperator, self).render_template(
-                    text, context, jinja_env, seen_oids
-                )
-            )
-        return super().render_template(content, context, jinja_env, seen_oids)
-
     # --- the try -------------------------------------------------------------------------------------------------
 
     def execute(self, context: Context) -> Any:
@@ -135,6 +125,7 @@ class FaultTolerantTrainingOperator(AsksPeople, BaseOperator):
             self._leave()
 
     def _execute(self, context: Context) -> Any:
+        from airflow_ft.operators.summary import result_of
         from airflow_ft.operators.triggerers import require_triggerer
 
         info = try_info(context)
@@ -174,7 +165,7 @@ class FaultTolerantTrainingOperator(AsksPeople, BaseOperator):
         self._tell(context, store, chain)  # what a try that was lost has recorded, but not told
         if started is None:
             self.log.info("Training is done already; nothing is run again.")
-            return self._result(chain, store)
+            return result_of(chain, store)
         return self._watch(context, store, chain, started, info)
 
     def _watch(self, context: Context, store: ChainStore, chain: Chain, started: Started, info: TryInfo) -> Any:
@@ -242,7 +233,7 @@ class FaultTolerantTrainingOperator(AsksPeople, BaseOperator):
     def _record(
         self, context: Context, store: ChainStore, chain: Chain, attempt: Attempt, conclusion: Conclusion
     ) -> Any:
-        from airflow_ft.operators.summary import log_summary
+        from airflow_ft.operators.summary import log_summary, result_of
 
         chain = write_conclusion(store, chain, attempt, conclusion)
         entries = entries_of(chain, conclusion.incidents)
@@ -253,7 +244,7 @@ class FaultTolerantTrainingOperator(AsksPeople, BaseOperator):
         reach("complete.before_raise")
         decision = chain.decision
         if chain.concluded is End.SUCCEEDED:
-            return self._result(chain, store)
+            return result_of(chain, store)
         if is_open(decision):
             self._ask(context, store)
         last = conclusion.incidents[-1] if conclusion.incidents else None
@@ -303,30 +294,18 @@ class FaultTolerantTrainingOperator(AsksPeople, BaseOperator):
         if self.try_timeout is not None:
             limits.append((ti.start_date + self.try_timeout, "execution_timeout"))
         deadline, name = min(limits, default=(None, ""))
-        assert attempt.ref is not None
-        return WatchOrder(
-            info=info,
-            ref=attempt.ref,
-            good=chain.good,
-            segment=chain.segment,
-            policy=write_policy(self.policy),
-            ledger=chain.ledger,
-            faults=chain.faults,
-            excluded_nodes=attempt.excluded_nodes,
-            soft_nodes=attempt.soft_nodes,
-            nodes_needed=job_from(self.job).nodes_needed(),
-            gpus=job_from(self.job).gpus(),
-            highest_step=chain.highest_step,
-            last_checkpoint=chain.last_checkpoint,
-            recovery=attempt.recovery or _recovery_due(chain),
-            incidents=attempt.incidents,
-            notices=attempt.notices,
+        job = job_from(self.job)
+        return watch_order(
+            chain,
+            attempt,
+            info,
+            self.policy,
+            _now(),
+            nodes_needed=job.nodes_needed(),
+            gpus=job.gpus(),
             tells=bool(self.notify),
-            told_generation=chain.told_generation,
-            told_notice_at=chain.told_notice_at,
             deadline=deadline,
             deadline_name=name,
-            deferred_at=_now(),
             quiet_seconds=_quiet_seconds(),
             progress_pattern=self.progress_pattern,
         )
@@ -336,12 +315,6 @@ class FaultTolerantTrainingOperator(AsksPeople, BaseOperator):
 
         for secret in job.secrets():
             mask_secret(secret)
-
-    def _result(self, chain: Chain, store: ChainStore) -> dict[str, Any]:
-        last = store.load_attempt(chain.attempts - 1)
-        progress = last.progress.to_record() if last is not None and last.progress is not None else {}
-        seen = {key: progress[key] for key in SUMMARY_KEYS if key in progress}
-        return {"chain_id": chain.chain_id, "attempts": chain.attempts, "restarts": chain.ledger.restarts, **seen}
 
     def _tell(self, context: Context, store: ChainStore, chain: Chain) -> Chain:
         from airflow_ft.notifications.outbox import send_due
@@ -361,15 +334,6 @@ async def _stop(backend: Backend, job: TrainingJob, name: str, chain: str, grace
         await backend.fence(name, chain, job)
     else:
         await backend.cancel(ref, grace, by=by)
-
-
-def _recovery_due(chain: Chain) -> Any:
-    """Return the recovery that the attempt after a fault has to show."""
-    from airflow_ft.core.recovery import begin
-
-    if not chain.faults:
-        return None
-    return begin(chain.faults[-1].step, chain.last_checkpoint, None)
 
 
 def _quiet_seconds() -> float:
