@@ -42,7 +42,7 @@ from airflow_ft.core.preflight import SOURCE as PREFLIGHT
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.core.rules import RuleSet
 from airflow_ft.core.sanitise import sanitise
-from airflow_ft.core.situation import Situation
+from airflow_ft.core.situation import Situation, nothing_left
 from airflow_ft.core.slimming import slimmed
 from airflow_ft.core.story import action_words, fault_sentence
 from airflow_ft.core.user_rules import RuleHit
@@ -226,6 +226,7 @@ class Concluder:
             nodes_needed=self.order.nodes_needed,
             pool_nodes=pool.nodes,
             excluded_nodes=last.excluded_nodes if last else self.order.excluded_nodes,
+            finished=nothing_left(self.sight.progress),
             hang=verdict is not None,
             soft_nodes=last.soft_nodes if last else self.order.soft_nodes,
             gpus=self.order.gpus or self.order.nodes_needed * (self.policy.gpus_per_node or 0),

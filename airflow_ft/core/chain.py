@@ -74,6 +74,7 @@ class PastFault(Record):
     step: int | None = None
     action: str
     nodes: tuple[str, ...] = ()
+    finished: bool = False  # it had loaded the last step that there is
     gained: bool | None = None  # whether the run gained a step beyond the chain's highest; None: not known
     lasted: bool = False  # whether the run made progress that lasts: consecutive counts began anew with it
     charged: str = ""  # what the decision cost; a "disruption" is nobody's fault and counts in no rule
@@ -98,6 +99,7 @@ class Inputs(Record):
     pool_size: int = 0
     excluded_nodes: tuple[str, ...] = ()
     soft_nodes: tuple[str, ...] = ()
+    finished: bool = False
     hang: bool = False
     replaces_pods: bool = False
     foreign_restarts: int = 0

@@ -40,6 +40,8 @@ BLAMED_NODES = 3
 # Losses that the platform confirms so soon after a charged restart, before a first step, are the same incident
 # (DESIGN §4): it may take a cluster that long to notice all nodes of a rack that lost power.
 SAME_INCIDENT_SECONDS = 900.0
+# What the signatures of schedulers call the end of a time slice.
+TIME_LIMIT = "time limit"
 # A record of a fault keeps so many of its suspects (DESIGN §3: at most 16 node reports).
 MAX_PAST_NODES = 16
 
@@ -70,6 +72,7 @@ def past_fault(situation: Situation, decision: Decision) -> PastFault:
     return PastFault(
         cause=situation.diagnosis.cause(),
         step=situation.step,
+        finished=situation.finished,
         action=decision.action.value,
         nodes=situation.diagnosis.suspect_nodes[:MAX_PAST_NODES],
         gained=run.gained(before.highest_step),
@@ -88,6 +91,22 @@ def _off(case: Case, _: Verdict | None) -> Verdict | str:
         return "fault tolerance is on"
     text = f"Fault tolerance is off; stopping: {wording.clip(case.diagnosis.text)}"
     return Verdict(Action.FAIL, text, switched=False)
+
+
+def _time_limit(case: Case, _: Verdict | None) -> Verdict | str:
+    """A time slice that ends before a new step, twice: the next one ends there, too, free of charge and for ever."""
+    if TIME_LIMIT not in (case.diagnosis.disruption or ""):
+        return "no time limit ended it"
+    if not case.stood_still:
+        return "a step was gained, or steps can't be seen"
+    last = case.situation.faults[-1] if case.situation.faults else None
+    if last is None or last.cause != case.cause or last.gained:
+        return "the first time slice without a new step"
+    text = (
+        "The time limit is shorter than start-up + first checkpoint: two whole time slices gained no step, stopping. "
+        "Raise the limit, or save checkpoints more often"
+    )
+    return Verdict(Action.FAIL, text, final=False)
 
 
 def _disruption(case: Case, _: Verdict | None) -> Verdict | str:
@@ -152,6 +171,19 @@ def _deterministic(case: Case, _: Verdict | None) -> Verdict | str:
     text = (
         f"The same cause at the same step ({case.situation.step}) twice, with no step gained: it is deterministic, "
         f"stopping: {wording.clip(case.diagnosis.text)}{wording.advice(case)}"
+    )
+    return Verdict(Action.FAIL, text, final=False)
+
+
+def _nothing_left(case: Case, _: Verdict | None) -> Verdict | str:
+    """The success path that crashes: resumed at the last step, it skips its loop, and fails in what comes after it."""
+    if not case.situation.finished or case.situation.hang:
+        return "it had not loaded the last step"
+    if not case.situation.faults or not case.situation.faults[-1].finished:
+        return "the first time that it failed with nothing left to train"
+    text = (
+        "Nothing left to train; fails while saving: it has loaded its last step twice and died before a further one, "
+        f"stopping: {wording.clip(case.diagnosis.text)}"
     )
     return Verdict(Action.FAIL, text, final=False)
 
@@ -242,12 +274,14 @@ class Rule:
 
 RULES = (
     Rule("off", Wants.NONE, _off),
+    Rule("time limit without a step", Wants.NONE, _time_limit),
     Rule("disruption", Wants.NONE, _disruption),
     Rule("your rules", Wants.NONE, _user_rules),
     Rule("basic mode", Wants.NONE, _basic),
     Rule("same incident", Wants.NONE, _same_incident),
     Rule("three nodes blamed", Wants.NONE, _three_nodes),
     Rule("same cause, same step", Wants.NONE, _deterministic),
+    Rule("nothing left to train", Wants.NONE, _nothing_left),
     Rule("ladder", Wants.NONE, _ladder),
     Rule("unconditional", Wants.STOP, _unconditional),
     Rule("switches", Wants.ANY, _switches),

@@ -22,6 +22,7 @@ from airflow_ft.core.faults import Diagnosis, FaultClass, Retry
 from airflow_ft.core.ladder import Rung
 from airflow_ft.core.ledger import Ledger, Run
 from airflow_ft.core.policy import FaultTolerancePolicy
+from airflow_ft.core.progress import Progress
 from airflow_ft.core.records import Record
 from airflow_ft.core.user_rules import RuleHit
 
@@ -42,6 +43,7 @@ class Situation(Record):
     :param nodes_needed: how many nodes an attempt takes.
     :param pool_nodes: the nodes in service that could be used; empty if that can't be seen.
     :param excluded_nodes: the nodes that this attempt avoided, the newest last.
+    :param finished: whether it had loaded the last step that there is, and died before a further one.
     :param hang: whether it was judged to hang (and not to have ended by itself).
     :param replaces_pods: whether the backend can replace single pods of a running job.
     :param foreign_restarts: restarts of this attempt that others made (operator, scheduler, torchrun) without progress.
@@ -62,6 +64,7 @@ class Situation(Record):
     nodes_needed: int = Field(default=1, ge=0)
     pool_nodes: tuple[str, ...] = ()
     excluded_nodes: tuple[str, ...] = ()
+    finished: bool = False
     hang: bool = False
     replaces_pods: bool = False
     foreign_restarts: int = Field(default=0, ge=0)
@@ -83,6 +86,13 @@ class Situation(Record):
     def seen_in_service(self) -> int:
         """How many nodes are in service; 0 if that can't be seen."""
         return max(self.pool_size, len(self.pool_nodes))
+
+
+def nothing_left(progress: Progress) -> bool:
+    """Whether a run has loaded the last step that there is, and made no further one."""
+    if progress.loaded is None or not progress.total:
+        return False
+    return progress.loaded >= progress.total and (progress.step is None or progress.step <= progress.loaded)
 
 
 @dataclass(frozen=True)
@@ -180,6 +190,12 @@ class Case:
     def gained(self) -> bool | None:
         """Whether the run gained a step; ``None`` if that isn't known."""
         return self.situation.run.gained(self.situation.ledger.highest_step)
+
+    @property
+    def stood_still(self) -> bool:
+        """Whether the run surely gained no step: also if it made none at all where steps were seen before."""
+        silent = self.situation.run.reached() is None and self.situation.ledger.highest_step is not None
+        return self.gained is False or silent
 
     @cached_property
     def same_place(self) -> tuple[PastFault, ...]:

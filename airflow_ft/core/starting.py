@@ -19,6 +19,8 @@ def alike_at_start(facts: Facts, reading: Reading, diagnosis: Diagnosis) -> Diag
     if diagnosis.disruption or diagnosis.root.trust is Trust.PLATFORM or not _all_alike(reading, diagnosis):
         return diagnosis
     suspected = diagnosis.fault_class in (FaultClass.HW_NODE, FaultClass.UNKNOWN)
+    if suspected and len(reading.ranks) < 2 and len(facts.nodes) < 2:
+        return diagnosis  # one process that crashed or was killed is alike to nobody
     return diagnosis.but(
         at_start=True,
         text=_of_all(diagnosis, reading),

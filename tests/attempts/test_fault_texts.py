@@ -96,3 +96,13 @@ def test_the_next_attempts_know_the_last_one_that_made_steps() -> None:
     assert len(task.attempts) > 1
     assert task.attempts[0].ref is not None
     assert task.chain.good == task.attempts[0].ref
+
+
+@pytest.mark.story("CLS-12")
+def test_a_run_that_dies_twice_with_nothing_left_to_train_is_stopped_and_told_so() -> None:
+    trains, saves = Run(last=20, total=20, code=-9), Run(first=21, last=20, total=20, code=-9)
+    task = Task([trains, saves, saves, saves, saves])
+    task.run_to_the_end()
+    assert task.chain.decision is not None
+    assert task.chain.decision.reason.startswith("Nothing left to train; fails while saving")
+    assert [past.finished for past in task.chain.faults] == [False, True, True]

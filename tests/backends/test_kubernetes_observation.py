@@ -248,3 +248,25 @@ def test_our_own_events_are_no_evidence() -> None:
         {"type": "Warning", "reason": "FailedScheduling", "message": "0/3 nodes are available", "source": {}},
     ]
     assert facts.event_lines(events) == ["Warning  FailedScheduling  0/3 nodes are available"]
+
+
+@pytest.mark.story("CLS-13")
+@pytest.mark.parametrize(("codes", "state", "code"), [((1, 0), JobState.ENDED, 1), ((None, 1), JobState.RUNNING, None)])
+def test_a_controller_that_restarts_for_ever_on_paper(
+    codes: tuple[int | None, int], state: JobState, code: object
+) -> None:
+    """Its condition Restarting stays True long after no training container lives: the pods' states decide."""
+    on_paper = {
+        "metadata": {"name": "j"},
+        "status": {
+            "conditions": [
+                {"type": "Running", "status": "False", "reason": "PyTorchJobRestarting"},
+                {"type": "Restarting", "status": "True", "lastTransitionTime": "2026-01-01T09:00:00Z"},
+            ]
+        },
+    }
+    status = read_status(KINDS["kubeflow.org/v1", "PyTorchJob"], on_paper)
+    assert status.ended is None
+    pods = [known(pod(n, RUNS if one is None else ended(one))) for n, one in enumerate(codes)]
+    seen = see(*pods, status=status)
+    assert (seen.state, seen.code) == (state, code)

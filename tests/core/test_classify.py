@@ -313,3 +313,27 @@ def test_two_different_exceptions_are_two_causes() -> None:
 def test_garbage_is_no_error() -> None:
     facts = Facts(logs=(LogText("x", bytes(range(256)) * 50), LogText("y", b"")), gone=True)
     assert classify(facts, load_rules()).fault_class is FaultClass.UNKNOWN
+
+
+@pytest.mark.story("CLS-05")
+@pytest.mark.parametrize(
+    ("text", "disruption"),
+    [
+        (
+            "JobID State ExitCode Elapsed Timelimit\n77 PREEMPTED 0:15 00:00:20 00:02:00\nJobState=PREEMPTED",
+            "preemption",
+        ),
+        ("JobID State ExitCode Elapsed Timelimit\n77 TIMEOUT 0:0 00:02:01 00:02:00\nJobState=TIMEOUT", "time limit"),
+    ],
+)
+def test_the_schedulers_word_says_whether_it_was_preempted_or_timed_out(text: str, disruption: str) -> None:
+    """Nothing is computed from elapsed time: a job of two minutes that was preempted is not timed out."""
+    told = classify(Facts(logs=(log(text),), scheduler_in_log=True), load_rules())
+    assert told.disruption == disruption
+    assert (told.fault_class, told.retry, told.suspects) == (FaultClass.UNKNOWN, Retry.USEFUL, ())
+
+
+def test_one_process_that_was_killed_at_the_start_is_alike_to_nobody() -> None:
+    killed = "E0101 1 torch/x.py:1] failed (exitcode: -9) local_rank: {0} (pid: {0}7) of binary: python"
+    start = {"first_step_seen": False, "seconds_since_start": 5.0}
+    assert diagnose(killed.format(0), **start).fault_class is FaultClass.UNKNOWN

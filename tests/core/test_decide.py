@@ -580,3 +580,66 @@ def _seconds(policy: FaultTolerancePolicy, here: Situation) -> float:
     start = time.perf_counter()
     decide(policy, here, NOON)
     return time.perf_counter() - start
+
+
+# --- time slices, and ends that are no beginnings -----------------------------------------------------------------
+
+SLICE = broken(FaultClass.UNKNOWN, signature="slurm.time_limit", disruption="time limit")
+
+
+@pytest.mark.story("CLS-05")
+def test_a_time_limit_is_free_until_two_whole_slices_gained_no_step() -> None:
+    chain = Chain(TEN)
+    assert chain.play(SLICE, SLICE, run=Run(last_step=40)) == [
+        "RESUBMIT",
+        "RESUBMIT",
+    ]  # the second slice made 1..40 again
+    stop = chain.fault(SLICE, run=Run(last_step=38))
+    assert stop.action is Action.FAIL
+    assert "time limit is shorter than start-up + first checkpoint" in stop.reason
+    assert chain.left == 10
+
+
+@pytest.mark.story("CLS-05")
+@pytest.mark.parametrize(
+    ("between", "run"),
+    [
+        (SLICE, Run(last_step=41)),  # a step was gained
+        (broken(FaultClass.UNKNOWN, signature="slurm.preempted", disruption="preemption"), Run(last_step=3)),
+        (broken(HW, "n1"), Run(last_step=3)),
+    ],
+)
+def test_only_two_time_slices_in_a_row_prove_that_the_limit_is_too_short(between: Diagnosis, run: Run) -> None:
+    chain = Chain(TEN)
+    chain.play(SLICE, SLICE, run=Run(last_step=40))
+    chain.fault(between, run=run)
+    assert chain.fault(SLICE, run=Run(last_step=40)).action is Action.RESUBMIT
+
+
+@pytest.mark.story("CLS-05")
+def test_preemptions_prove_nothing_however_many() -> None:
+    preempted = broken(FaultClass.UNKNOWN, signature="slurm.preempted", disruption="preemption")
+    chain = Chain(TEN)
+    assert set(chain.play(*[preempted] * 9, run=Run(last_step=40))) == {"RESUBMIT"}
+
+
+@pytest.mark.story("CLS-05")
+def test_where_steps_can_not_be_seen_time_slices_prove_nothing() -> None:
+    chain = Chain(TEN)
+    assert set(chain.play(*[SLICE] * 5)) == {"RESUBMIT"}
+    chain = Chain(TEN)
+    chain.fault(SLICE, run=Run(last_step=40))
+    assert chain.play(SLICE, SLICE) == ["RESUBMIT", "FAIL"]  # steps were seen once, and then none
+
+
+@pytest.mark.story("CLS-12")
+def test_what_fails_twice_with_nothing_left_to_train_stops() -> None:
+    """Resumed at its last step it skips the loop and dies in the final save: it would be resumed without end."""
+    chain = Chain(TEN)
+    died = broken(FaultClass.UNKNOWN, signature="process.sigkill")
+    assert chain.fault(died, step=1000, run=Run(last_step=1000)).action is not Action.FAIL
+    assert chain.fault(died, finished=True).action is not Action.FAIL
+    stop = chain.fault(died, finished=True)
+    assert stop.action is Action.FAIL
+    assert stop.reason.startswith("Nothing left to train; fails while saving")
+    assert chain.fault(died, finished=False).action is not Action.FAIL

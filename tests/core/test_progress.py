@@ -6,7 +6,8 @@ from datetime import datetime, timezone
 import pytest
 
 from airflow_ft.core.loglines import lines_of, split_rank
-from airflow_ft.core.progress import InvalidPatternError, ProgressReader
+from airflow_ft.core.progress import InvalidPatternError, Progress, ProgressReader
+from airflow_ft.core.situation import nothing_left
 from airflow_ft.core.steplines import read_line
 from tests.shared_inputs import shared, story
 
@@ -230,3 +231,19 @@ def test_who_is_behind_by_what_the_ranks_print() -> None:
     assert told(*steps, *waiting[:1], ("log", "[rank2]: heartbeat"), ("log", "[rank3]: heartbeat")) == ()
     local = [("log", f"[default{rank}]: step={n}") for n in range(1, 30) for rank in range(4) if (rank, n) != (2, 29)]
     assert told(*local) == (), "a local rank is on every node"
+
+
+@pytest.mark.story("CLS-12")
+@pytest.mark.parametrize(
+    ("progress", "finished"),
+    [
+        (Progress(loaded=1000, total=1000), True),
+        (Progress(loaded=1000, total=1000, step=1000), True),
+        (Progress(loaded=1000, total=1000, step=1001), False),
+        (Progress(loaded=900, total=1000), False),
+        (Progress(loaded=1000), False),
+        (Progress(total=1000, step=1000), False),
+    ],
+)
+def test_a_run_that_loaded_its_last_step_has_nothing_left_to_train(progress: Progress, finished: bool) -> None:
+    assert nothing_left(progress) is finished
