@@ -92,7 +92,7 @@ class Witness:
 def remember_preflight(
     quarantine: Quarantine, report: PreflightReport, kept: Sequence[Kept], deep: bool, witness: Witness, say: Say
 ) -> tuple[str, ...]:
-    """Put bad nodes into quarantine, release those that passed. Returns the released ones."""
+    """Put bad nodes into quarantine, release those that passed, remove what ended. Returns the released ones."""
     root = report.diagnosis.root if report.diagnosis else None
     entries = [
         _entry(node, "platform", str(report.diagnosis.text), root.text if root else "", witness)
@@ -110,6 +110,10 @@ def remember_preflight(
             say(f"{one.node} passed; it takes the set {RELEASING_SET} to release it.")
         else:
             released += _released(quarantine, one.node, witness, say)
+    try:
+        quarantine.sweep(witness.at)
+    except Exception as error:  # noqa: BLE001 - a supervisor's border: what isn't removed now is removed next time
+        say(f"What has ended could not be removed from the quarantine: {error!r}")
     return tuple(released)
 
 

@@ -75,4 +75,7 @@ async def _searched(args: argparse.Namespace, shared: SharedStore | None) -> Bis
     name = probes.search_name("bisect")
     look = PreflightSettings(set="standard", skip=tuple(args.skip))
     search = Bisecting(backend, job, settings, name, name, choice.pool, probes.now, say, look=look)
-    return await search.search(choice.nodes)
+    result = await search.search(choice.nodes)
+    for node in result.faulty_nodes if shared else ():
+        say(f"To keep it out: airflow ft nodes quarantine {node} --cluster {cluster_of(job)} --why bisect")
+    return result

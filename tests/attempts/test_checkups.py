@@ -118,6 +118,27 @@ def test_a_node_that_was_not_tested_stays() -> None:
     assert remember_preflight(quarantine, report(), quarantine.in_force(NOW), True, WITNESS, lambda text: None) == ()
 
 
+def test_what_ended_long_ago_is_removed_and_a_store_that_is_away_stops_nothing() -> None:
+    store = DictStore()
+    quarantine = Quarantine(store, "local:default")
+    old = NOW - timedelta(days=9)
+    quarantine.add(Entry(node="n1", word="platform", since=old, until=old + timedelta(days=3), by="somebody"))
+    remember_preflight(quarantine, report(), (), True, WITNESS, lambda text: None)
+    assert store.values == {}
+
+    class Away(DictStore):
+        def keys(self, prefix: str) -> list[str]:
+            raise ConnectionError("api-server away")
+
+        def set(self, key: str, value: object) -> None:
+            raise ConnectionError("api-server away")
+
+    said: list[str] = []
+    kept = quarantined("n3").in_force(NOW)
+    assert remember_preflight(Quarantine(Away(), "c"), report("n2"), kept, True, WITNESS, said.append) == ()
+    assert [text.split(" ")[0] for text in said] == ["n2", "n3", "What"]
+
+
 def test_what_is_said_of_a_node_while_it_is_tested_outlives_its_release() -> None:
     quarantine = quarantined("n2")
     kept = quarantine.in_force(NOW)
