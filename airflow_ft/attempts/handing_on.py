@@ -23,6 +23,7 @@ from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.records import RECORD_VERSION, Record
 from airflow_ft.core.sanitise import sanitise
 
+OWN_BOOK = "ft/book"  # the key in a stage's own store
 FAULT, SIGHT, SETTINGS = "stage/fault", "stage/sight", "stage/settings"
 FAULT_BYTES = 64_000  # an incident with all its evidence, and its diagnosis once more
 ATTEMPT_BYTES = 8_000

@@ -11,6 +11,7 @@ from functools import lru_cache
 from typing import Any
 
 from airflow_ft.attempts.conclude import INCIDENTS_KEY, ORDER_KEY
+from airflow_ft.attempts.handing_on import OWN_BOOK, Book
 from airflow_ft.attempts.ports import TASK_ENDED
 from airflow_ft.attempts.reports import PROGRESS_KEY
 from airflow_ft.attempts.store import CHAIN_KEY, attempt_key
@@ -135,9 +136,14 @@ def read_chain(session: Any, dag_id: str, run_id: str, task_id: str, map_index: 
 
 def assembled(rows: StoredRows) -> StoredChain:
     """Put a chain together from its rows. Raises ``ChainNotFoundError``, ``UnreadableRecordError``."""
+    rows = with_book(rows)
     if CHAIN_KEY not in rows.store:
+        stage = OWN_BOOK in rows.store
         raise ChainNotFoundError(
-            f"No retry chain of {rows.what}. Either the task has not begun, or it is no "
+            f"The stage {rows.what} is over, and the chain went on: it is at the stage that runs, in the end at the "
+            "group's task `result`."
+            if stage
+            else f"No retry chain of {rows.what}. Either the task has not begun, or it is no "
             "FaultTolerantTrainingOperator, or its state store was cleared."
         )
     chain = Chain.from_record(read_value(rows.store[CHAIN_KEY]))
@@ -159,6 +165,14 @@ def assembled(rows: StoredRows) -> StoredChain:
         },
     )
     return with_published(stored, rows.xcoms)
+
+
+def with_book(rows: StoredRows) -> StoredRows:
+    """Open the book of a stage of the explicit form that is at work: until the end, the chain is in there."""
+    if CHAIN_KEY in rows.store or OWN_BOOK not in rows.store or rows.task_state in TASK_ENDED:
+        return rows
+    book = Book(read_value(rows.store[OWN_BOOK]), lambda record: None)
+    return replace(rows, store={**rows.store, **{key: json.dumps(value) for key, value in book.records().items()}})
 
 
 def with_published(stored: StoredChain, xcoms: Mapping[str, str]) -> StoredChain:

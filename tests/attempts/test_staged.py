@@ -7,99 +7,20 @@ from typing import Any
 
 import pytest
 
-from airflow_ft.attempts.handing_on import FAULT, SIGHT, Book, StageAttempt, handed_on, is_over
-from airflow_ft.attempts.ports import Conclusion, WatchOrder
-from airflow_ft.attempts.record import write_conclusion, write_interim
-from airflow_ft.attempts.reports import STATE_KEY
-from airflow_ft.attempts.staged import StageWatch, cancelled, chosen, said_by_stage
-from airflow_ft.attempts.store import ChainStore
+from airflow_ft.attempts.handing_on import FAULT, Book, StageAttempt, handed_on
+from airflow_ft.attempts.staged import cancelled, chosen, said_by_stage
 from airflow_ft.core.chain import End
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import FaultClass
 from airflow_ft.core.policy import FaultTolerancePolicy, HangSettings
 from tests.attempts.fake_cluster import Run
-from tests.attempts.fake_task import RULES, FakeDesk, Task
+from tests.attempts.fake_stages import Stages, until_decided
+from tests.attempts.fake_task import Task
 
 NET = "NCCL WARN NET/IB : Got completion with error 12"
 GPU = "RuntimeError: CUDA error: uncorrectable ECC error encountered"
 BUG = "KeyError: 'x'"
 QUICK = HangSettings(floor_seconds=60.0, ceiling_seconds=120.0, check_interval_seconds=5.0)
-
-
-class Stages(Task):
-    """The same task as the stages of the explicit form; each stage is a process of its own."""
-
-    book_record: Any = None
-
-    @property
-    def book(self) -> Book:
-        """The book as the next stage reads it: it went through JSON."""
-        return Book(json.loads(json.dumps(self.book_record)), self._write)
-
-    def _write(self, record: Any) -> None:
-        self.book_record = json.loads(json.dumps(record, allow_nan=False))
-
-    def store(self) -> ChainStore:
-        return self.book.chain
-
-    def stage_watch(self, **more: Any) -> StageWatch:
-        """A stage's watch: its XComs have what the stage before has seen."""
-        chain = self.chain
-        assert chain.open is not None
-        order = self._order(chain, self.attempts[chain.open]).but(staged=True, **more)
-        sight = self.book.get(SIGHT)
-        self.xcoms = {STATE_KEY: json.dumps(sight)} if sight is not None else {}
-        desk = FakeDesk(self, self.xcoms)
-        return StageWatch(WatchOrder.from_record(order.to_record()), self.policy, self.backend, desk, RULES)
-
-    def take_sight(self) -> None:
-        if STATE_KEY in self.xcoms:
-            self.book.set(SIGHT, json.loads(self.xcoms[STATE_KEY]))
-
-    def record(self, conclusion: Conclusion) -> None:
-        conclusion = Conclusion.from_record(json.loads(json.dumps(conclusion.to_record())))
-        book = self.book
-        attempt = book.chain.load_attempt(conclusion.attempt)
-        assert attempt is not None
-        if conclusion.interim:
-            write_interim(book.chain, self.chain, attempt, conclusion)
-        else:
-            write_conclusion(book.chain, self.chain, attempt, conclusion)
-            book.set(SIGHT, None)
-        book.fault = conclusion.fault
-
-    def stage_one(self) -> None:
-        """The watch of one sub-group, and what follows a fault."""
-        chain = self.chain
-        if chain.faults or any(attempt.incidents for attempt in self.attempts[-1:]):
-            self.record(self.run(self.stage_watch(until_recovered=True).watch()))
-            self.take_sight()
-        if self.chain.open is not None and self.book.fault is None:
-            self.record(self.run(self.stage_watch().watch()))
-            self.take_sight()
-        for step in ("diagnose", "decide"):
-            fault = self.book.fault
-            if fault is not None:
-                self.book.fault = self.run(getattr(self.stage_watch(), step)(fault))
-        self.act()
-
-    def act(self) -> None:
-        fault = self.book.fault
-        if fault is not None:
-            self.record(self.run(self.stage_watch().carry_out(fault)))
-            self.take_sight()
-
-    def run_stages(self, most: int = 10) -> str:
-        self.begin_try()
-        for _ in range(most):
-            if self.book.chain.load() is None or self.chain.open is None:
-                self.run(self.starter().start())
-            self.stage_one()
-            if is_over(self.chain):
-                return "success" if self.chain.concluded is End.SUCCEEDED else "failed"
-            if self.chain.open is None and self.chain.decision is not None:
-                self.wait(self.chain.decision.delay)
-        raise AssertionError(f"no end after {most} rounds: {self.log[-20:]}")
 
 
 SCRIPTS: dict[str, list[list[Run]]] = {
@@ -166,15 +87,6 @@ def test_an_order_that_a_lost_try_has_given_is_not_given_again() -> None:
     (incident,) = task.attempts[0].incidents
     assert incident.decision.action is Action.RESTART_IN_PLACE
     task.check()
-
-
-def until_decided(task: Stages) -> Any:
-    task.begin_try()
-    task.run(task.starter().start())
-    acting, task.act = task.act, lambda: None  # type: ignore[method-assign]
-    task.stage_one()
-    task.act = acting  # type: ignore[method-assign]
-    return task.book_record
 
 
 def test_what_a_stage_hands_on_says_what_is_known_by_then() -> None:

@@ -16,7 +16,7 @@ from pydantic import JsonValue
 from airflow_ft.attempts.conclude import VoidDecisionError
 from airflow_ft.attempts.deadlines import quiet_seconds
 from airflow_ft.attempts.faults import TryAgainLaterError
-from airflow_ft.attempts.handing_on import SIGHT, Book, StageAttempt, handed_on, is_over, serial_of
+from airflow_ft.attempts.handing_on import OWN_BOOK, SIGHT, Book, StageAttempt, handed_on, is_over, serial_of
 from airflow_ft.attempts.orders import watch_order
 from airflow_ft.attempts.ports import Conclusion, TryInfo, WatchOrder
 from airflow_ft.attempts.quarantine import Quarantine, entries_of, written
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 BOOK_KEY = "ft_book"
-OWN_BOOK = "ft/book"
 RETURN_KEY = "return_value"
 LOST_TRY_DELAY = timedelta(seconds=10)
 LATER_SECONDS = 10.0
