@@ -13,7 +13,7 @@ from airflow_ft.backends.base import Backend, TrainingJob
 from airflow_ft.core.preflight import PreflightSettings
 from airflow_ft.core.settings import SettingsError
 from airflow_ft.diagnosis.preflighting import Preflighting, PreflightReport
-from airflow_ft.operators.probing import ProbeOperator, as_value, nodes_problems, preflight_settings, wanted
+from airflow_ft.operators.probing import ProbeOperator, Work, as_value, nodes_problems, preflight_settings, wanted
 from airflow_ft.operators.settings import TrainingSettingsError
 
 if TYPE_CHECKING:
@@ -74,12 +74,14 @@ class PreflightOperator(ProbeOperator):
             raise TrainingSettingsError("\n".join(problems))
         self.on_failure, self.on_error = on_failure, on_error
 
-    async def probe(self, context: Context, job: TrainingJob, backend: Backend, name: str) -> Any:
+    async def probe(self, context: Context, job: TrainingJob, backend: Backend, work: Work) -> Any:
         """Look at the nodes; fail with the finding, or return it."""
         settings, witness = PreflightSettings.from_dict(self.preflight), self._witness(context, "preflight")
-        choice = await self._chosen(job, backend)
+        choice = await self._chosen(job, backend, work)
         tags = self._tags(context)
-        look = Preflighting(backend, job, settings, f"{name}-p", name, choice.pool, self._now, self._say, tags)
+        look = Preflighting(
+            backend, job, settings, f"{work.name}-p", work.name, choice.pool, self._now, self._say, tags
+        )
         report = (await look.look(choice.nodes)).but_untested(choice.unusable, "not in service")
         released: tuple[str, ...] = ()
         if self.update_quarantine:

@@ -1,14 +1,15 @@
 """What the operators that run probe jobs share: which nodes, names that survive a lost worker, and an end by a person.
 
-They wait in the worker: a preflight is over within a minute, a bisect within its time budget. A probe job's name is
-kept in the task's state store while the work is open, so that a try that follows a lost worker adopts what has run, and
-a try that a person has started anew tests anew.
+They wait in the worker: a preflight is over within a minute, a bisect within its time budget. Names and nodes are kept
+in the task's state store while the work is open (``Work``), so that a try that follows a lost worker adopts what has
+run, and a try that a person has started anew tests anew.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -78,26 +79,26 @@ class ProbeOperator(BaseOperator):
             mask_secret(secret)
         backend = create_backend(job.backend)
         refuse_probes(backend)
-        store = TaskStateStore(context["task_state_store"])
-        name = open_name(store, context["ti"])
+        work = Work(TaskStateStore(context["task_state_store"]), context["ti"])
         try:
-            return self._stoppable(self.probe(context, job, backend, name))
+            return self._stoppable(self.probe(context, job, backend, work))
         finally:
-            store.set(KEY, {"name": name, "open": False})
+            work.close()
 
-    async def probe(self, context: Context, job: TrainingJob, backend: Backend, name: str) -> Any:
-        """Run the probe jobs under names that begin with ``name`` (the operator's)."""
+    async def probe(self, context: Context, job: TrainingJob, backend: Backend, work: Work) -> Any:
+        """Run the probe jobs under names that begin with the work's (the operator's)."""
         raise NotImplementedError
 
     def on_kill(self) -> None:
         """Remove the probe jobs that run. Called in a signal handler: it only wakes the event loop."""
         self._killed = True
-        if self._stop is not None:
-            self._stop()
+        stop, self._stop = self._stop, None  # once: a second cancel would cut the first one's cleaning short
+        if stop is not None:
+            stop()
 
-    def _stoppable(self, work: Coroutine[Any, Any, T]) -> T:
+    def _stoppable(self, probing: Coroutine[Any, Any, T]) -> T:
         async def run() -> T:
-            loop, task = asyncio.get_running_loop(), asyncio.ensure_future(work)
+            loop, task = asyncio.get_running_loop(), asyncio.ensure_future(probing)
             self._stop = lambda: loop.call_soon_threadsafe(task.cancel)
             if self._killed:
                 task.cancel()
@@ -110,8 +111,9 @@ class ProbeOperator(BaseOperator):
         finally:
             self._stop = None
 
-    async def _chosen(self, job: TrainingJob, backend: Backend) -> Choice:
-        return await chosen(wanted(self.nodes), backend, job, self._quarantine(job), _now(), self._say)
+    async def _chosen(self, job: TrainingJob, backend: Backend, work: Work) -> Choice:
+        choice = await chosen(wanted(self.nodes), backend, job, self._quarantine(job), _now(), self._say)
+        return replace(choice, nodes=work.nodes(choice.nodes))
 
     def _quarantine(self, job: TrainingJob) -> Quarantine:
         return quarantine_of(job)
@@ -130,6 +132,39 @@ class ProbeOperator(BaseOperator):
 
     def _now(self) -> datetime:
         return _now()
+
+
+class Work:
+    """What a task is at, over the tries of lost workers: the name of its probe jobs, and the nodes that they test."""
+
+    def __init__(self, store: KeyValueStore, ti: Any) -> None:
+        self._store = store
+        told = store.get(KEY)
+        if isinstance(told, dict) and told.get("open") is True:
+            self._told = told
+            return
+        index = ti.map_index if ti.map_index is not None else -1
+        name = chain_id(ti.dag_id, ti.run_id, ti.task_id, index, str(ti.id))
+        self._told = {"name": name, "open": True}
+        store.set(KEY, self._told)
+
+    @property
+    def name(self) -> str:
+        """What the names of its jobs begin with."""
+        return str(self._told["name"])
+
+    def nodes(self, found: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the nodes that the work began with; ``found`` if it begins now. Its own jobs may hold them."""
+        begun = self._told.get("nodes")
+        if isinstance(begun, list):
+            return tuple(str(node) for node in begun)
+        self._told = {**self._told, "nodes": list(found)}
+        self._store.set(KEY, self._told)
+        return found
+
+    def close(self) -> None:
+        """Say that it is over: the next try begins anew."""
+        self._store.set(KEY, {**self._told, "open": False})
 
 
 def wanted(nodes: Any) -> str | list[str]:
@@ -173,17 +208,6 @@ def as_value(result: Mapping[str, Any]) -> dict[str, Any]:
     value = sanitise(dict(result))
     assert isinstance(value, dict)
     return value
-
-
-def open_name(store: KeyValueStore, ti: Any) -> str:
-    """Return the name of the work that is open, or that begins now."""
-    told = store.get(KEY)
-    if isinstance(told, dict) and told.get("open") is True:
-        return str(told["name"])
-    index = ti.map_index if ti.map_index is not None else -1
-    name = chain_id(ti.dag_id, ti.run_id, ti.task_id, index, str(ti.id))
-    store.set(KEY, {"name": name, "open": True})
-    return name
 
 
 def _now() -> datetime:

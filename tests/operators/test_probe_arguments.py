@@ -11,7 +11,7 @@ from airflow_ft.backends.local.job import LocalJob
 from airflow_ft.core.preflight import PreflightSettings
 from airflow_ft.operators.bisect import BisectOperator
 from airflow_ft.operators.preflight import PreflightOperator
-from airflow_ft.operators.probing import KEY, open_name
+from airflow_ft.operators.probing import Work
 from airflow_ft.operators.settings import TrainingSettingsError
 
 JOB = LocalJob(command="true")
@@ -65,7 +65,12 @@ class Try:
 
 def test_a_try_after_a_lost_worker_adopts_what_has_run_and_one_that_was_started_anew_does_not() -> None:
     store = Store()
-    name = open_name(store, Try(1))
-    assert open_name(store, Try(2)) == name, "its worker was lost: nobody has closed it"
-    store.set(KEY, {"name": name, "open": False})
-    assert open_name(store, Try(3)) != name
+    lost = Work(store, Try(1))
+    assert lost.nodes(("n1", "n2")) == ("n1", "n2")
+    after = Work(store, Try(2))
+    assert after.name == lost.name, "nobody has closed it"
+    assert after.nodes(()) == ("n1", "n2"), "they aren't free: its own job has them"
+    after.close()
+    anew = Work(store, Try(3))
+    assert anew.name != lost.name
+    assert anew.nodes(("n2",)) == ("n2",)
