@@ -18,7 +18,7 @@ HOW = (
     "Labelled excerpts of failure logs (those of the corpus are real, the project's own are written as the programs "
     "print them), classified one by one by kind, exit code and text alone. `unseen`: what "
     "was said at first sight of cases that were labelled before the classifier read them, in rounds: what one round "
-    "showed was mended before the next (rounds 1 and 2 look for odd messages, 3 and 4 for everyday ones, 5 and 6 for "
+    "showed was mended before the next (rounds 1 and 2 look for odd messages, 3 and 4 for everyday ones, 5 to 7 for "
     "logs of several ranks together, 6 with prefixes and launchers that no round had before; labels by the project "
     "itself, so a little kind to it). `in_sample`: cases that "
     "signatures were written with. `said`: of the cases with this true class, how many were called what. `blame`: of "

@@ -23,13 +23,13 @@ from airflow_ft.core.rules import Signature
 
 # kind of evidence: (right, of) at first sight
 SEEN: dict[str, tuple[int, int]] = {
-    "ambiguous": (26, 31),
-    "cascade": (31, 37),
-    "code": (16, 17),
-    "generic": (31, 42),
-    "likely": (84, 91),
-    "planned": (21, 22),
-    "sure": (150, 153),
+    "ambiguous": (27, 32),
+    "cascade": (35, 41),
+    "code": (17, 18),
+    "generic": (35, 47),
+    "likely": (92, 99),
+    "planned": (23, 24),
+    "sure": (163, 166),
     "weak": (10, 12),
     "words": (0, 1),
 }

@@ -195,6 +195,9 @@ def _first_death(facts: Facts, reading: Reading, rules: RuleSet) -> Diagnosis | 
         return diagnoses.from_platform(facts, reading, rules, platform, death)
     if seen is not None:
         return diagnoses.from_line(facts, reading, seen, death)
+    if death.code in ABORTS and line is None:
+        line = _why_it_aborted(reading, death)
+        by_code = None if line is not None else by_code
     if by_code is not None:
         return _in_context(reading, death, diagnoses.from_code(facts, reading, by_code, death))
     if line is not None:
@@ -213,6 +216,14 @@ def _seen_by_platform(reading: Reading, death: Death) -> Finding | None:
         if fits:
             return _best_root(fits, reading)
     return None
+
+
+def _why_it_aborted(reading: Reading, death: Death) -> Finding | None:
+    """The line of its own after which a process gave up: an abort alone says nothing."""
+    own = [f for f in reading.of(death.who) if f.signature.role is Role.AMBIGUOUS and not f.signature.disruption]
+    return max(
+        (f for f in own if f.signature.confidence >= _LIKELY), key=lambda f: f.signature.confidence, default=None
+    )
 
 
 def _said_by_others(facts: Facts, reading: Reading, death: Death) -> Diagnosis | None:

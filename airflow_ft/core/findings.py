@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from airflow_ft.core.facts import LogText
@@ -36,6 +36,7 @@ from airflow_ft.core.timeline import Timeline, align
 STEPS_AFTER = 3
 LAST_WORDS = 8
 STEP_LINES, STEP_TIMES = 2_000, 200  # of a log's end that tell how its clock stands
+GPUS_OF_A_NODE = 8  # at most, of nearly all nodes: ranks below it may be one node's
 MAX_ALIKE = 12  # findings of one kind and one writer that are kept
 ABORTS = (-6, 134)
 CRASHES = (*ABORTS, -11, 139)  # what a process does to itself on its way out; nobody is killed by them
@@ -121,6 +122,7 @@ def read_logs(logs: Sequence[LogText], rules: RuleSet, good: Sequence[LogText] =
         ranks |= dict.fromkeys(reader.ranks)
     found_deaths = without_doubles(deaths)
     names = {(d.who.node, d.who.local_rank): d.who.rank for d in found_deaths if d.who.rank is not None}
+    names = {**_names_on_one_node(found_deaths, ranks), **names}
     named = [replace(f, who=_named(f.who, names)) for f in findings]
     everybody = dict.fromkeys([_named(who, names) for who in ranks] + [death.who for death in found_deaths])
     found_deaths = [replace(death, who=_named(death.who, names)) for death in found_deaths]
@@ -132,6 +134,15 @@ def read_logs(logs: Sequence[LogText], rules: RuleSet, good: Sequence[LogText] =
     reading = Reading(tuple(first_only), tuple(found_deaths), tuple(words), tuple(everybody), tuple(fresh), timeline)
     judged = [replace(death, victim=death.victim or _crashed_on_its_way_out(death, reading)) for death in found_deaths]
     return replace(reading, deaths=tuple(judged))
+
+
+def _names_on_one_node(deaths: Sequence[Death], ranks: Iterable[Who]) -> dict[tuple[str | None, int | None], int]:
+    """Return the ranks of dead local ranks where one node's ranks are all that was seen: both numbers are the same."""
+    seen = {who.rank for who in ranks if who.rank is not None}
+    nodes = {who.node for who in ranks} | {death.who.node for death in deaths}
+    if len(nodes) > 1 or max(seen, default=GPUS_OF_A_NODE) >= GPUS_OF_A_NODE:
+        return {}
+    return {(d.who.node, d.who.local_rank): d.who.local_rank for d in deaths if d.who.local_rank in seen}
 
 
 def _without_vague(findings: list[Finding]) -> list[Finding]:

@@ -175,8 +175,9 @@ def _is_labelled(sample: list[str]) -> bool:
     written = [line for line in sample if line.strip()]
     lines = [line for line in written if not _LAUNCHERS.match(line)]
     labels = Counter(found[0] for line in lines if (found := _LABEL.match(line)) is not None)
-    if len(lines) < len(written) and lines and all(_NUMBERED.match(line) for line in lines):
-        return True
+    if lines and all(_NUMBERED.match(line) for line in lines):
+        # A number at each line is srun's label where srun speaks, or where one comes again: numbered lines don't.
+        return len(lines) < len(written) or len(labels) < len(lines)
     return sum(labels.values()) * 10 >= 7 * len(lines) > 0 and len(lines) >= 3 and len(labels) * 2 <= len(lines)
 
 

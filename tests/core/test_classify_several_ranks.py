@@ -121,3 +121,27 @@ def test_the_place_of_an_actor_stands_beside_what_is_said_of_it() -> None:
         "\tpid: 6420\n\tip: 10.72.56.3\nThe actor is dead because its node has died. Node Id: 677d\n"
     )
     assert ("address", "10.72.56.3") in names(found)
+
+
+def test_an_abort_is_explained_by_what_the_process_said_before_it() -> None:
+    said = "[rank1]: CUDA error: an illegal memory access was encountered\n"
+    failed = "E0101 10:00:00 1 api.py:1] failed (exitcode: -6) local_rank: 1 (pid: 82) of binary: python\n"
+    found = diagnose(f"[rank0]: step 3\n{said}{failed}")
+    assert (found.fault_class, names(found)) == (FaultClass.APP_ERROR, [("rank", "1")])
+    assert diagnose(f"[rank0]: step 3\n[rank1]: step 3\n{failed}").fault_class is FaultClass.UNKNOWN
+
+
+@pytest.mark.parametrize(("seen", "named"), [((0, 1), "1"), ((0, 9), None)])
+def test_a_local_rank_is_the_rank_where_one_nodes_ranks_are_all_that_was_seen(
+    seen: tuple[int, int], named: str | None
+) -> None:
+    lost = "[rank0]: torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error"
+    left = "E0101 10:00:00 1 api.py:1] failed (exitcode: 44) local_rank: 1 (pid: 82) of binary: python"
+    found = diagnose("\n".join([f"[rank{seen[0]}]: step 3", f"[rank{seen[1]}]: leaving", lost, left]))
+    assert [name for kind, name in names(found) if kind == "rank"] == ([named] if named else [])
+
+
+def test_numbers_at_all_lines_are_labels_where_one_comes_again() -> None:
+    text = "18: OSError: [Errno 5] Input/output error\n18: bye\n17: step 3\n"
+    assert names(diagnose(text)) == [("rank", "18")]
+    assert names(diagnose(text.replace("18: bye", "19: bye"))) == []  # a file's numbered lines
