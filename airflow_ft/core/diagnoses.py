@@ -164,10 +164,12 @@ def _writer(reading: Reading, line: Finding, death: Death | None) -> Who:
     """Return who wrote a line; if it isn't signed, the one rank that printed the same kind of line with its name."""
     alike = {f.who for f in reading.findings if f.signature.id == line.signature.id and f.who.is_known}
     if line.who.is_known:
-        global_rank = {who.rank for who in alike if who.rank is not None and who.node in (None, line.who.node)}
-        if line.who.rank is None and len(global_rank) == 1:  # one library says the GPU, another one the rank
-            return line.who._replace(rank=global_rank.pop())
-        return line.who
+        who = line.who
+        global_rank = {other.rank for other in alike if other.rank is not None and other.node in (None, who.node)}
+        if who.rank is None and len(global_rank) == 1:  # one library says the GPU, another one the rank
+            who = who._replace(rank=global_rank.pop())
+        told = next((d.who.node for d in reading.deaths if d.who.is_same(who)), None)
+        return who._replace(node=who.node or told)  # a launcher knows where its ranks are
     if death is not None:
         node = line.who.node if line.trust is Trust.PLATFORM and line.who.node else death.who.node
         return death.who._replace(node=node)

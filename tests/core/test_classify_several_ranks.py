@@ -145,3 +145,14 @@ def test_numbers_at_all_lines_are_labels_where_one_comes_again() -> None:
     text = "18: OSError: [Errno 5] Input/output error\n18: bye\n17: step 3\n"
     assert names(diagnose(text)) == [("rank", "18")]
     assert names(diagnose(text.replace("18: bye", "19: bye"))) == []  # a file's numbered lines
+
+
+def test_a_launcher_knows_where_its_ranks_are() -> None:
+    raised = "12: RuntimeError: stack expects each tensor to be equal size\n12: bye\n"
+    found = diagnose(f"{raised}srun: error: gpu-07: task 12: Exited with exit code 1\n")
+    assert found.root is not None
+    assert (found.root.rank, found.root.node) == (12, "gpu-07")
+    assert found.suspect_nodes == ()
+    broken = raised.replace("stack expects each tensor to be equal size", "CUDA error: uncorrectable ECC error")
+    found = diagnose(f"{broken}srun: error: gpu-07: task 12: Exited with exit code 1\n")
+    assert names(found) == [("rank", "12"), ("address", "gpu-07")]
