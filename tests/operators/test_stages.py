@@ -1,0 +1,189 @@
+"""Which book a stage goes on in, when a clear begins a new segment, and what is skipped: without Airflow."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime, timezone
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from airflow.sdk import DAG
+from airflow.sdk.exceptions import DownstreamTasksSkipped
+
+from airflow_ft.attempts.faults import TryAgainLaterError
+from airflow_ft.attempts.handing_on import OWN_BOOK, Book
+from airflow_ft.backends.local.job import LocalJob
+from airflow_ft.core.chain import Attempt, AttemptState, Chain, End, Outcome
+from airflow_ft.core.decisions import Action, Decision
+from airflow_ft.operators.stages.base import BOOK_KEY, RETRIES, Group
+from airflow_ft.operators.stages.submit import SEEN_KEY
+from airflow_ft.taskgroups.training import fault_tolerant_training
+
+NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
+GROUP = "training"
+ORDER = ("submit", "attempt_0.watch", "attempt_0.classify", "attempt_0.decide", "attempt_0.resubmit")
+
+
+class Instance:
+    """A task instance as a stage sees it: XComs of the whole run, and the states of its tasks."""
+
+    def __init__(self, xcoms: dict[tuple[str, str], Any], states: dict[str, str], task_id: str, **more: Any) -> None:
+        self.xcoms, self.states, self.task_id, self.pulled = xcoms, states, task_id, []  # type: ignore[var-annotated]
+        self.dag_id, self.run_id, self.map_index, self.id = "explicit", "run", more.pop("map_index", -1), "ti-1"
+        self.try_number, self.max_tries = more.pop("try_number", 1), more.pop("max_tries", RETRIES)
+
+    def xcom_pull(self, task_ids: str, key: str, map_indexes: int) -> Any:
+        self.pulled.append(task_ids)
+        return self.xcoms.get((task_ids, key))
+
+    def xcom_push(self, key: str, value: Any) -> None:
+        self.xcoms[self.task_id, key] = value
+
+    def get_task_states(self, **asked: Any) -> dict[str, Any]:
+        index = "" if self.map_index < 0 else f"_{self.map_index}"
+        return {"run": {f"{one}{index}": self.states.get(one) for one in asked["task_ids"] if one in self.states}}
+
+
+class Accessor:
+    """Airflow's task state store of one task instance."""
+
+    def __init__(self) -> None:
+        self.values: dict[str, Any] = {}
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return self.values.get(key, default)
+
+    def set(self, key: str, value: Any, retention: Any = None) -> None:
+        self.values[key] = value
+
+
+@pytest.fixture
+def dag() -> Iterator[DAG]:
+    with DAG("explicit", schedule=None, start_date=NOON) as made:
+        fault_tolerant_training(job=LocalJob(command="train.py"), attempts=2)
+        yield made
+
+
+def full(name: str) -> str:
+    return f"{GROUP}.{name}"
+
+
+def book(serial: int, **changes: Any) -> dict[str, Any]:
+    """A book with a chain of one attempt, written so many times."""
+    written: list[Any] = []
+    made = Book(None, written.append)
+    chain = Chain(
+        chain_id="c", dag_id="explicit", run_id="run", task_id=full("result"), created_at=NOON, max_tries=1000
+    )
+    made.chain.save(chain.but(attempts=1, **changes))
+    outcome = Outcome(end=End.FAULT, text="It failed.")
+    state = AttemptState.CONCLUDED
+    made.chain.save_attempt(
+        Attempt(number=0, name="c-a0", state=state, created_at=NOON, ended_at=NOON, outcome=outcome)
+    )
+    return {**written[-1], "serial": serial}
+
+
+def context(ti: Instance, store: Accessor | None = None) -> dict[str, Any]:
+    return {"ti": ti, "task_state_store": store or Accessor()}
+
+
+def test_a_stage_goes_on_in_the_book_of_the_last_stage_that_ran(dag: DAG) -> None:
+    """Not in that of the stage that handed the attempt on: others may have written since."""
+    xcoms = {(full(name), BOOK_KEY): book(serial) for serial, name in enumerate(ORDER[:4])}
+    states = {full(name): "success" for name in ORDER[:4]} | {full("attempt_1.watch"): "skipped"}
+    stage: Any = dag.get_task(full("attempt_0.resubmit"))
+    stage.attempt = {"stage": full("submit"), "chain_id": "c"}
+    ti = Instance(xcoms, states, stage.task_id)
+    assert stage._opened(context(ti)).serial == 3
+    assert ti.pulled == [full("attempt_0.decide")], "one request is enough"
+    mapped = Instance(xcoms, states, stage.task_id, map_index=7)
+    assert stage._opened(context(mapped)).serial == 3
+
+
+def test_a_stage_that_is_run_again_finds_what_it_has_written_itself(dag: DAG) -> None:
+    stage: Any = dag.get_task(full("attempt_0.classify"))
+    store = Accessor()
+    store.values[OWN_BOOK] = book(9)
+    xcoms = {(full("attempt_0.watch"), BOOK_KEY): book(5)}
+    ti = Instance(xcoms, {full("attempt_0.watch"): "success"}, stage.task_id, try_number=2)
+    opened = stage._opened(context(ti, store))
+    assert opened.serial == 9
+    opened.set("stage/x", 1)
+    assert store.values[OWN_BOOK]["serial"] == 10, "its own store keeps it over its tries"
+    assert xcoms[stage.task_id, BOOK_KEY]["serial"] == 10, "and its XCom has it for the others"
+
+
+def test_a_stage_that_a_person_has_cleared_finds_what_came_after_it(dag: DAG) -> None:
+    """The tasks after it have no state any more, but what they have written is still there."""
+    stage: Any = dag.get_task(full("submit"))
+    xcoms = {(full(name), BOOK_KEY): book(serial) for serial, name in enumerate(ORDER)}
+    states = dict.fromkeys(map(full, ORDER), None)
+    ti = Instance(xcoms, states, stage.task_id, try_number=2, max_tries=RETRIES + 1)  # type: ignore[arg-type]
+    assert stage._opened(context(ti)).serial == 4
+
+
+@pytest.mark.parametrize(
+    ("seen", "max_tries", "segment", "cleared"),
+    [
+        (None, RETRIES, 0, False),
+        (None, RETRIES + 1, 0, True),
+        ({"max_tries": RETRIES, "segment": 0}, RETRIES + 1, 0, True),
+        ({"max_tries": RETRIES, "segment": 0}, RETRIES + 1, 1, False),  # a stage before it has begun the segment
+        ({"max_tries": RETRIES + 1, "segment": 1}, RETRIES + 1, 1, False),
+    ],
+)
+def test_one_clear_is_one_segment(dag: DAG, seen: Any, max_tries: int, segment: int, cleared: bool) -> None:
+    """However many stages were cleared at once."""
+    stage: Any = dag.get_task(full("attempt_0.resubmit"))
+    store = Accessor()
+    if seen is not None:
+        store.values[SEEN_KEY] = seen
+    xcoms = {(full("submit"), BOOK_KEY): book(1, segment=segment)}
+    ti = Instance(xcoms, {full("submit"): "success"}, stage.task_id, try_number=2, max_tries=max_tries)
+    ctx = context(ti, store)
+    stage._book = stage._opened(ctx)
+    assert stage._is_cleared(ctx) is cleared
+    info = stage._chain_info(ctx)
+    assert (info.task_id, info.max_tries) == (full("result"), 1000 + cleared)
+
+
+def test_every_stage_of_a_chain_that_is_over_skips_to_the_end(dag: DAG) -> None:
+    """It replays the decision: nothing is looked at, nothing is submitted."""
+    stop = Decision(action=Action.FAIL, reason="Enough.")
+    for over in ({"concluded": End.SUCCEEDED}, {"concluded": End.FAULT, "decision": stop}):
+        for name in ("attempt_1.verify_recovery", "attempt_0.classify", "attempt_0.decide", "attempt_0.resubmit"):
+            stage: Any = dag.get_task(full(name))
+            xcoms = {(full("submit"), BOOK_KEY): book(1, **over)}
+            ti = Instance(xcoms, {full("submit"): "success"}, stage.task_id)
+            with pytest.raises(DownstreamTasksSkipped) as raised:
+                stage._guarded(context(ti), lambda one=stage, ti=ti: one.stage(context(ti)))
+            assert set(raised.value.tasks) == set(stage.group.later(stage.task_id))
+            assert full("result") not in raised.value.tasks
+            handed = xcoms[stage.task_id, "return_value"]
+            assert handed["state"] == ("succeeded" if over["concluded"] is End.SUCCEEDED else "stopped")
+
+
+def test_a_delay_is_waited_without_a_worker(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The stage is tried again when it is due; short ones are sat out."""
+    stage: Any = dag.get_task(full("attempt_0.resubmit"))
+    wait = Decision(action=Action.RESUBMIT, reason="Again.", delay=60.0)
+    ti = Instance({(full("submit"), BOOK_KEY): book(1, decision=wait)}, {full("submit"): "success"}, stage.task_id)
+    stage._book = stage._opened(context(ti))
+    monkeypatch.setattr("airflow_ft.operators.stages.submit.now", lambda: NOON.replace(second=20))
+    with pytest.raises(TryAgainLaterError) as raised:
+        stage._wait()
+    assert raised.value.delay == 40.0
+    slept: list[float] = []
+    monkeypatch.setattr("airflow_ft.operators.stages.submit.time", SimpleNamespace(sleep=slept.append))
+    monkeypatch.setattr("airflow_ft.operators.stages.submit.now", lambda: NOON.replace(second=57))
+    stage._wait()
+    assert slept == [3.0]
+
+
+def test_a_group_knows_what_comes_after_each_of_its_tasks() -> None:
+    group = Group(end="result", rounds=[["a", "b", "c"], ["d", "e"]])
+    assert group.later("submit") == ["a", "b", "c", "d", "e"]
+    assert group.later("b") == ["c", "d", "e"]
+    assert group.later("e") == []
