@@ -78,13 +78,17 @@ def test_a_night_finds_the_bad_node_and_the_next_one_releases_it_when_it_is_mend
 
 @pytest.mark.row("S4")
 @pytest.mark.row("P6")
-def test_a_bisect_names_the_bad_node_and_leaves_no_job_when_a_person_ends_it(airflow: Harness) -> None:
+def test_a_bisect_and_a_preflight_name_the_bad_node_and_leave_no_job_when_a_person_ends_it(airflow: Harness) -> None:
     found = airflow.start("bisect_nodes", name="found", reproducer="test $FT_NODE != n3")
-    airflow.wait_ended([found])
+    looked = airflow.start("look_at_nodes", name="looked", nodes="n1,n4", fan="test $FT_NODE != n4")
+    airflow.wait_ended([found, looked])
     result = airflow.client.xcom(*found.key, "return_value")
     assert result["faulty_nodes"] == result["excluded_nodes"] == ["n3"], airflow.explain(found)
     assert "Bisect, round 2:" in airflow.client.log(*found.key, 1), "how far it is"
     assert all(job.closed for job in airflow.jobs(found))
+    assert airflow.state(looked) == "failed", "the finding fails the task"
+    assert airflow.client.xcom(*looked.key, "return_value")["bad_nodes"] == ["n4"], "what was found is there"
+    assert "The preflight failed on n4: item=fan status=failed" in airflow.client.log(*looked.key, 1)
 
     ended = airflow.start("bisect_nodes", name="ended", reproducer="sleep 600")
     airflow.wait(lambda: [job for job in airflow.jobs(ended) if job.nodes], "a test that runs")
