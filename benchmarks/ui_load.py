@@ -6,8 +6,8 @@
 
 ``--lists`` fills Airflow's tables with 10,000 chains of 128 attempts (1.29 million rows, records of a real size) and
 measures the answer of each list as the API makes it, in this process. ``--tabs`` boots an Airflow with trainings that
-run, polls 20 chains every 5 s as 20 tabs do, and compares the api-server's processor time with the same time before.
-Database queries of a poll are counted by the session, Airflow's own for authorisation apart.
+run, polls 20 chains every 5 s as 20 tabs do, and compares the api-server's processor time and database queries with the
+same time before: what a poll costs, Airflow's own work for authorisation included.
 """
 
 from __future__ import annotations
@@ -158,13 +158,34 @@ def _measure(name: str, tables: Any) -> None:
 
 # --- tabs --------------------------------------------------------------------------------------------------------
 
+# An auth manager is a module of ours in the api-server: it notes each query there with a byte in a file.
+COUNTING = """
+import os
+from per_dag_auth import PerDagAuthManager
+from sqlalchemy import event
+from sqlalchemy.engine import Engine
+
+@event.listens_for(Engine, "before_cursor_execute")
+def noted(*given):
+    with open(os.environ["QUERIES"] + str(os.getpid()), "ab") as file:
+        file.write(b".")
+
+class Counting(PerDagAuthManager):
+    pass
+"""
+MOST_QUERIES = 3.0
+
 
 def measure_tabs(tabs: int, seconds: float) -> None:
     """Print what 20 tabs cost the api-server above idle."""
     from tests.browser.website import Website
 
     with tempfile.TemporaryDirectory(prefix="ft-ui-load-") as folder:
-        site = Website(Path(folder) / "site")
+        counted = Path(folder) / "queries"
+        counted.mkdir()
+        more = {"QUERIES": f"{counted}/", "AIRFLOW__CORE__AUTH_MANAGER": "counting.Counting"}
+        site = Website(Path(folder) / "site", more=more)
+        (site.folder / "dags" / "counting.py").write_text(COUNTING)
         try:
             site.boot()
             keys = [site.start("crash", f"run{number}") for number in range(min(tabs, 4))]
@@ -172,7 +193,7 @@ def measure_tabs(tabs: int, seconds: float) -> None:
                 site.wait_view(key, "recovered", runs=2)
             server = [psutil.Process(site.stack.pid("api-server"))]
             server += server[0].children(recursive=True)
-            idle = _share(server, seconds, lambda: time.sleep(POLL_SECONDS))
+            idle, idle_queries = _share(server, counted, seconds, lambda: time.sleep(POLL_SECONDS))
             http = httpx.Client(
                 base_url=site.stack.url, headers={"Authorization": f"Bearer {site.token('admin')}"}, trust_env=False
             )
@@ -192,25 +213,36 @@ def measure_tabs(tabs: int, seconds: float) -> None:
                     answers.append(answer.status_code)
                     time.sleep(max(0.0, began + (tab + 1) * POLL_SECONDS / tabs - time.monotonic()))
 
-            busy = _share(server, seconds, poll)
+            busy, queries = _share(server, counted, seconds, poll)
             changed = answers.count(200) / len(answers)
+            each = (queries - idle_queries) * seconds / len(answers)
             print(
                 f"{tabs} tabs, a poll every {POLL_SECONDS:g} s each, {len(answers)} polls, {changed:.0%} with news: "
-                f"api-server {busy:.1%} of a core, idle {idle:.1%}: {busy - idle:.1%} above idle (limit 10 %)"
+                f"api-server {busy:.1%} of a core, idle {idle:.1%}: {busy - idle:.1%} above idle (limit 10 %); "
+                f"{each:.1f} queries a poll (limit {MOST_QUERIES:g})"
             )
         finally:
             site.shut_down()
 
 
-def _share(processes: list[psutil.Process], seconds: float, work: Callable[[], None]) -> float:
+def _share(
+    processes: list[psutil.Process], counted: Path, seconds: float, work: Callable[[], None]
+) -> tuple[float, float]:
+    """Return the share of a core that the processes use while the work is done, and their queries a second."""
+
     def spent() -> float:
         times = [process.cpu_times() for process in processes if process.is_running()]
         return sum(one.user + one.system for one in times)
 
-    begun, before = time.monotonic(), spent()
+    def asked() -> int:
+        files = (counted / str(process.pid) for process in processes)
+        return sum(file.stat().st_size for file in files if file.exists())
+
+    begun, before, asked_before = time.monotonic(), spent(), asked()
     while time.monotonic() - begun < seconds:
         work()
-    return (spent() - before) / (time.monotonic() - begun)
+    took = time.monotonic() - begun
+    return (spent() - before) / took, (asked() - asked_before) / took
 
 
 def main() -> None:

@@ -6,10 +6,30 @@ import json
 import sqlite3
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
+from airflow_ft.backends import preflight_reports
 from airflow_ft.backends.local import inventory
+from airflow_ft.core.chain import Attempt
+from airflow_ft.core.faults import StackPlace
 from tests.browser.website import Key, Website
 from tests.views.long_chain import long_chain
+
+STACKS = (
+    StackPlace(who="Rank 3 on gpu-n04", frames=("read_shard (data/reader.py:44)", "<module> (train.py:90)"), odd=True),
+    StackPlace(who="15 ranks: 0-2, 4-15 on 16 nodes", frames=("all_reduce (torch/distributed/c10d.py:2501)",)),
+)
+NO_ROOM = ["disk-free root", "failed", "2.1 GB", "> 10 GB", "Clean the disk of <b>the node</b>.", 2.1, ""]
+
+
+def _with_details(record: dict[str, Any]) -> dict[str, Any]:
+    """An attempt whose fault has stacks and a failed item of a preflight, which a training of shell doesn't have."""
+    attempt = Attempt.from_record(record)
+    (incident,) = attempt.incidents
+    told = incident.diagnosis
+    failed = preflight_reports.evidence("gpu-n04", {"items": [NO_ROOM]})
+    incident = incident.but(diagnosis=told.but(stacks=STACKS, evidence=(*told.evidence, *failed)))
+    return attempt.but(incidents=(incident,)).to_record()
 
 
 @dataclass
@@ -55,6 +75,7 @@ class Stories:
         """128 attempts are written into the state store, as their tries would have: they would take a month."""
         self.site.wait_state(key, "success")
         records = long_chain(128, datetime.now(timezone.utc) - timedelta(days=23))
+        records |= {number: json.dumps(_with_details(json.loads(records[number]))) for number in ("ft/attempt/0126",)}
         who = dict(zip(("dag_id", "run_id", "task_id"), key, strict=True))
         records["ft/chain"] = json.dumps(json.loads(records["ft/chain"]) | who)
         with sqlite3.connect(self.site.stack.home / "airflow.db", timeout=60) as database:

@@ -164,6 +164,14 @@ def test_128_attempts_are_told_by_class_and_node(story: Stories, look: Looker, p
     assert page.locator(".ft").get_by_text("faults in").first.is_visible(), "the burst"
     page.get_by_role("button", name="All 128").click()
     picture(page, "many")
+    page.get_by_role("button", name="Attempt 126, details").click()
+    stacks = page.locator(".ft .stack")
+    stacks.first.wait_for()
+    first, second = (" ".join(text.split()) for text in stacks.all_inner_texts())
+    assert first == "Rank 3 on gpu-n04 not where the others are read_shard (data/reader.py:44) <module> (train.py:90)"
+    assert second.startswith("15 ranks: 0-2, 4-15 on 16 nodes all_reduce")
+    item = page.locator(".ft .opened tr", has_text="disk-free root").inner_text()
+    assert all(words in item for words in ("on gpu-n04", "2.1 GB", "> 10 GB", "Clean the disk of <b>the node</b>."))
 
 
 @pytest.mark.story("SEC-02")

@@ -211,6 +211,46 @@ def test_the_page_of_all_chains_shows_what_may_be_read_and_can_be_narrowed(
     assert narrow.locator(".ft [data-node]").count() == 1
 
 
+@pytest.mark.row("P5")
+def test_who_may_puts_nodes_into_quarantine_extends_and_releases_them(
+    story: Stories, look: Looker, site: Website
+) -> None:
+    key = story("lost_node")
+    lost = site.view(key)["runs"][0]["fault"]["node"]
+    page = look.page()
+    page.goto(f"{site.stack.url}/plugin/fault-tolerance")
+    row = page.locator(f'.ft [data-node="{lost}"]')
+    row.get_by_text("by fault tolerance: lost_node.pretrain, attempt 0").wait_for()
+    page.get_by_role("button", name="Quarantine a node…").click()
+    page.locator(".ft").get_by_label("Node name").fill("n39")
+    assert page.locator(".ft").get_by_label("Cluster").input_value() == "local:default"
+    page.locator(".ft").get_by_label("Why").fill("its fan <b>rattles</b>")
+    assert serious(page) == []
+    page.get_by_role("button", name="Quarantine", exact=True).click()
+    mine = page.locator('.ft [data-node="n39"]')
+    mine.get_by_text("by a person: admin").wait_for()
+    assert "its fan <b>rattles</b>" in mine.inner_text()
+    until = mine.locator(".b", has_text="until").inner_text()
+    mine.get_by_role("button", name="Extend the quarantine of n39").click()
+    mine.get_by_role("button", name="Extend", exact=True).click()
+    mine.get_by_text("extended: its fan").wait_for()
+    assert mine.locator(".b", has_text="until").inner_text() != until
+    viewed = look.page("viewer")
+    viewed.goto(f"{site.stack.url}/plugin/fault-tolerance")
+    viewed.locator('.ft [data-node="n39"]').get_by_text("by a person: admin").wait_for()
+    assert viewed.get_by_role("button", name="Release").count() == 0
+    assert viewed.get_by_role("button", name="Quarantine").count() == 0
+    path = "/fault-tolerance/api/v1/nodes/n39/release?cluster=local:default"
+    assert site.request("POST", path, "viewer", json={}).status_code == 403
+    assert lost not in site.get("/fault-tolerance/api/v1/nodes", "only-oom").text, "of a DAG that may not be read"
+    mine.get_by_role("button", name="Release n39").click()
+    page.keyboard.press("Escape")
+    mine.get_by_role("button", name="Release n39").click()
+    mine.get_by_role("button", name="Release", exact=True).click()
+    mine.wait_for(state="detached")
+    assert "n39" not in site.command("ft", "nodes", "--cluster", "local:default").stdout
+
+
 def test_nobody_sees_anything_without_rights(story: Stories, site: Website) -> None:
     """On the real server: anonymous 401, no rights 403, another DAG nowhere, tricks 4xx."""
     story("oom")

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,9 @@ Key = tuple[str, str, str]
 
 
 class Website:
-    """A stack, its DAGs, and the runs that were started."""
+    """A stack, its DAGs, and the runs that were started. ``more`` is environment for every component."""
 
-    def __init__(self, folder: Path, template: Path | None = None) -> None:
+    def __init__(self, folder: Path, template: Path | None = None, more: Mapping[str, str] | None = None) -> None:
         self.folder, self.template = folder, template
         self.root, self.story = folder / "root", folder / "story"
         for made in (self.root, self.story):
@@ -42,7 +43,7 @@ class Website:
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(f"{name}:{role}" for name, role in USERS.items()),
             "PYTHONPATH": os.pathsep.join(filter(None, [str(folder / "dags"), os.environ.get("PYTHONPATH")])),
         }
-        self.stack = AirflowStack(folder / "home", folder / "dags", extra_env=environment)
+        self.stack = AirflowStack(folder / "home", folder / "dags", extra_env=environment | dict(more or {}))
 
     def boot(self) -> None:
         """Start Airflow and wait until it knows the DAGs."""
