@@ -65,3 +65,14 @@ def test_next_week_goes_on_from_the_checkpoint_that_was_announced(examples: Exam
     assert [checkpoint["step"] for checkpoint in announced] == [5, 10]
     logs = (examples.folder / "root" / "jobs").glob("pretrain-*/nodes/*/output.log")
     assert sum("resumed from checkpoint step 5" in log.read_text() for log in logs) == 1
+
+
+@pytest.mark.row("S1")
+def test_the_explicit_form_trains_and_hands_its_result_on(examples: Examples) -> None:
+    """With a branch of the author's own, and tasks for faults that didn't come."""
+    examples.run("explicit_form", steps=6, checkpoint_every=3, out=str(examples.folder / "explicit"))
+    ((trained,), (evaluated,)) = examples.results("pretrain.result"), examples.results("evaluate")
+    assert (trained["step"], trained["restarts"]) == (6, 0)
+    assert evaluated == "Evaluating the checkpoint of step 6, after 0 restarts."
+    question = "select count(*) from task_instance where dag_id = 'explicit_form' and state = 'skipped'"
+    assert examples.ask(question) == [(28,)], "all stages of four attempts, but the first watch"
