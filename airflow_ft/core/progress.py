@@ -6,7 +6,8 @@ Pure: lines and their times come as arguments.
 What makes a stream of lines safe to believe:
 
 - *One driver.* Steps of one source count, the first that prints them; another one takes over when it has advanced
-  ``TAKEOVER`` times while the driver stood still. A rank's prefix makes a source of its own.
+  ``TAKEOVER`` times while the driver stood still, unless it only says later what the driver has said (logs are read
+  one after the other). A rank's prefix makes a source of its own.
 - *Doubt.* A step that goes back, or leaps far beyond the usual increment or the total, counts when the next one follows
   it. So a stray line moves nothing, and a run that restarted below us is still seen.
 - *A save has ended* when it says so, or when the next step comes.
@@ -203,8 +204,6 @@ class ProgressReader:
             reader.feed(line, at, source)
         return reader
 
-    # --- one line ---
-
     def _read(self, text: str) -> Sighting:
         sighting = read_line(text)
         if self._pattern is None:
@@ -243,7 +242,7 @@ class ProgressReader:
         step = self._added_up(seen, key)
         weak = seen.counter in (None, EPOCHS, PERCENT, ENTRIES)
         better = seen.counter is None and (self._memory.driver or "").endswith(f"#{ENTRIES}")
-        if step is None or not self._drives(key, step, 0 if better else TAKEOVER if weak else 1):
+        if step is None or not self._drives(key, step, at, 0 if better else TAKEOVER if weak else 1):
             return False
         known = self._progress.step
         if known is not None and step == known:
@@ -279,18 +278,22 @@ class ProgressReader:
         self._remember(base=base, counter=seen.step, counter_total=seen.total)
         return base + seen.step
 
-    def _drives(self, key: str, step: int, takeover: int) -> bool:
+    def _drives(self, key: str, step: int, at: datetime, takeover: int) -> bool:
         memory = self._memory
         if memory.driver in (None, key):
             self._remember(driver=key, advances={})
             return True
-        advanced = memory.last.get(key) is None or step > memory.last[key]
-        count = memory.advances.get(key, 0) + int(advanced)
-        advances, last = {**memory.advances, key: count}, {**memory.last, key: step}
-        if count <= takeover:
-            self._remember(advances=_newest(advances), last=_newest(last))
+        last, known = memory.last.get(key), self._progress.step
+        repeats = takeover > 0 and known is not None and step <= known
+        advances, lasts = memory.advances, _newest({**memory.last, key: step})
+        if not repeats or last is None or step < last or key in advances:
+            later = not repeats or at > (self._progress.at or at)  # the driver had a look's time to go on
+            advances = _newest({**advances, key: advances.get(key, 0) + int(later and (last is None or step > last))})
+        if advances.get(key, 0) <= takeover:
+            self._remember(advances=advances, last=lasts)
             return False
-        self._remember(driver=key, advances={}, last={}, doubtful=None, new_run=True)
+        lasts = {} if repeats else {str(memory.driver): known or 0}
+        self._remember(driver=key, advances={}, last=lasts, doubtful=None, new_run=True)
         return True
 
     def _believable(self, step: int, known: int | None, total: int | None) -> bool:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import math
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 import pytest
 
@@ -247,3 +247,37 @@ def test_who_is_behind_by_what_the_ranks_print() -> None:
 )
 def test_a_run_that_loaded_its_last_step_has_nothing_left_to_train(progress: Progress, finished: bool) -> None:
     assert nothing_left(progress) is finished
+
+
+def steps_of(reader: ProgressReader, source: str, steps: range, look: int) -> None:
+    for step in steps:
+        reader.feed(f"step={step} loss=2", AT + timedelta(seconds=5 * look), source)
+
+
+@pytest.mark.story("PRG-05")
+@pytest.mark.parametrize("steps_a_look", [3, 6, 40])
+def test_two_nodes_that_print_the_same_steps_are_one_run_although_their_logs_are_read_in_turn(
+    steps_a_look: int,
+) -> None:
+    reader = ProgressReader()
+    for look in range(4):
+        for source in ("n1/output", "n2/output"):
+            steps_of(reader, source, range(look * steps_a_look + 1, (look + 1) * steps_a_look + 1), look)
+    steps_of(reader, "n2/output", range(4 * steps_a_look + 1, 4 * steps_a_look + 9), 5)  # n1 is silent now
+    assert reader.progress.first_step == 1
+    assert reader.progress.first_step_at == AT, "it never began again"
+    assert reader.progress.step == 4 * steps_a_look + 8
+
+
+@pytest.mark.story("PRG-05")
+@pytest.mark.parametrize("known", [False, True], ids=["a-log-not-seen-before", "a-log-that-had-followed"])
+@pytest.mark.parametrize("quick", [False, True], ids=["later", "in-the-look-of-the-last-step"])
+def test_a_run_that_begins_again_in_another_nodes_log_is_seen(known: bool, quick: bool) -> None:
+    reader = ProgressReader()
+    steps_of(reader, "n1/output", range(1, 31), 0)
+    if known:
+        steps_of(reader, "n2/output", range(1, 31), 0)
+    steps_of(reader, "n2/output", range(11, 14), 0 if quick else 1)
+    steps_of(reader, "n2/output", range(14, 20), 2)
+    assert reader.progress.step == 19
+    assert (reader.progress.first_step_at or AT) > AT, "it began again"
