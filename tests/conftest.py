@@ -1,7 +1,8 @@
 """What holds for every test: a suite that was prepared is never skipped.
 
-``.ci/run`` installs the real systems and names them in ``AIRFLOW_FT_PREPARED`` (markers, comma-separated). A test with
-such a marker that skips then fails: otherwise a system that quietly doesn't start would look like success.
+``.ci/run`` installs the real systems and names them in ``AIRFLOW_FT_PREPARED`` (markers, comma-separated). A test that
+needs no other systems than these, and yet skips, then fails: otherwise a system that quietly doesn't start would look
+like success.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import pytest
 
 from tests.systems.kubernetes.fixtures import kubernetes, namespace, own_nodes  # noqa: F401 (fixtures for all folders)
 
+SYSTEMS = frozenset({"airflow", "browser", "kubernetes", "postgres", "ray", "slurm", "torch"})
 PREPARED = frozenset(filter(None, os.environ.get("AIRFLOW_FT_PREPARED", "").split(",")))
 
 
@@ -28,7 +30,7 @@ def pytest_runtest_makereport(item: pytest.Item, call: Any) -> Generator[None, A
     """Turn the skip of a prepared system's test into a failure."""
     outcome = yield
     report = outcome.get_result()
-    missing = PREPARED & {marker.name for marker in item.iter_markers()}
-    if missing and report.skipped and not hasattr(report, "wasxfail"):
+    needed = SYSTEMS & {marker.name for marker in item.iter_markers()}
+    if needed and needed <= PREPARED and report.skipped and not hasattr(report, "wasxfail"):
         report.outcome = "failed"
-        report.longrepr = f"{', '.join(sorted(missing))} was prepared, and yet this test skipped: {report.longrepr}"
+        report.longrepr = f"{', '.join(sorted(needed))} was prepared, and yet this test skipped: {report.longrepr}"
