@@ -1,4 +1,4 @@
-"""The stack itself: a real Airflow on sqlite and on PostgreSQL bears the faults that the other tests will cause."""
+"""The stack itself: a real Airflow on PostgreSQL bears the faults that the other tests will cause."""
 
 from __future__ import annotations
 
@@ -50,13 +50,12 @@ def postgres_url() -> Iterator[str]:
         yield server.url()
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
-def stack(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AirflowStack]:
+@pytest.fixture
+def stack(postgres_url: str, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AirflowStack]:
     """A healthy Airflow with one DAG."""
-    database = request.getfixturevalue("postgres_url") if request.param == "postgresql" else None
     (tmp_path / "dags").mkdir()
     (tmp_path / "dags" / "wait.py").write_text(DAG)
-    with AirflowStack(tmp_path / "home", tmp_path / "dags", database) as airflow:
+    with AirflowStack(tmp_path / "home", tmp_path / "dags", postgres_url) as airflow:
         airflow.prepare(template=request.config.cache.mkdir("airflow-template"))
         airflow.start()
         airflow.wait_healthy()
@@ -64,7 +63,8 @@ def stack(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[AirflowSta
 
 
 @pytest.mark.airflow
-@pytest.mark.timeout(300)
+@pytest.mark.postgres
+@pytest.mark.timeout(600)
 def test_deferred_task_with_retries_survives_a_killed_triggerer(stack: AirflowStack) -> None:
     """A new triggerer takes the trigger over, the failed try is followed by another, and everything can be read."""
     client = stack.client()
