@@ -19,7 +19,7 @@ from airflow_ft.core.bisect import BisectResult
 from airflow_ft.core.preflight import diagnosis_of
 from airflow_ft.core.quarantine import Entry
 from airflow_ft.diagnosis.preflighting import PreflightReport
-from tests.attempts.test_shared_quarantine import DictStore
+from tests.attempts.dict_store import DictStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 WITNESS = Witness("health", "health.test", "health.test, preflight", NOW)

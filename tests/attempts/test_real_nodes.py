@@ -31,6 +31,7 @@ from airflow_ft.core.faults import FaultClass
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.policy_record import write_policy
 from airflow_ft.diagnosis.signature_files import load_rules
+from tests.attempts.dict_store import DictStore
 
 pytestmark = [pytest.mark.row("S4"), pytest.mark.row("S3"), pytest.mark.timeout(280)]
 
@@ -48,30 +49,11 @@ sys.exit(17 if bad <= set(os.listdir(place)) else 0)
 """
 
 
-class Memory:
-    """Task state store and variables, in memory."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, JsonValue] = {}
-
-    def get(self, key: str) -> JsonValue:
-        return self.values.get(key)
-
-    def set(self, key: str, value: JsonValue) -> None:
-        self.values[key] = value
-
-    def keys(self, prefix: str) -> list[str]:
-        return [key for key in self.values if key.startswith(prefix)]
-
-    def delete(self, key: str) -> None:
-        self.values.pop(key, None)
-
-
 class LogDesk:
     """A desk with a real clock."""
 
     def __init__(self, said: list[str]) -> None:
-        self.said, self.xcoms = said, Memory()
+        self.said, self.xcoms = said, DictStore()
 
     def say(self, text: str, *, warning: bool = False) -> None:
         self.said.append(text)
@@ -92,11 +74,11 @@ class LogDesk:
 class Driver:
     """One task, try after try, without Airflow."""
 
-    def __init__(self, job: LocalJob, policy: FaultTolerancePolicy, shared: Memory | None = None, dag: str = "dag"):
+    def __init__(self, job: LocalJob, policy: FaultTolerancePolicy, shared: DictStore | None = None, dag: str = "dag"):
         self.job, self.policy, self.dag = job, policy, dag
         self.said: list[str] = []
-        self.store = ChainStore(Memory())
-        self.quarantine = Quarantine(shared or Memory(), cluster_of(job))
+        self.store = ChainStore(DictStore())
+        self.quarantine = Quarantine(shared or DictStore(), cluster_of(job))
         self.backend = create_backend()
 
     def run(self, tries: int = 8) -> Chain:
@@ -187,7 +169,7 @@ def test_a_node_that_fails_its_preflight_is_excluded_charged_and_known_to_the_ne
 ) -> None:
     check = ["sh", "-c", "test $FT_NODE != n1 || { echo uncorrected ECC errors; exit 1; }"]
     looks = {"set": "quick", "skip": SKIPPED, "commands": {"burn-in": check}}
-    shared = Memory()
+    shared = DictStore()
     task = Driver(job(root, tmp_path, nodes=2), policy(preflight=looks), shared)
     chain = task.run()
     assert chain.concluded is End.SUCCEEDED, task.said

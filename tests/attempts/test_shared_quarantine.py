@@ -17,32 +17,11 @@ from airflow_ft.core.chain import Chain, Incident, PastFault
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Suspect, Trust
 from airflow_ft.core.quarantine import Entry
+from tests.attempts.dict_store import DictStore
 
 NOW = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 JOB = LocalJob(command="true", nodes=2)
 pytestmark = pytest.mark.row("P5")
-
-
-class DictStore:
-    """Airflow's variables as far as the quarantine uses them: each write is one key, whole."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, JsonValue] = {}
-        self._lock = threading.Lock()
-
-    def keys(self, prefix: str) -> list[str]:
-        with self._lock:
-            return [key for key in self.values if key.startswith(prefix)]
-
-    def get(self, key: str) -> JsonValue:
-        return self.values.get(key)
-
-    def set(self, key: str, value: JsonValue) -> None:
-        with self._lock:
-            self.values[key] = value
-
-    def delete(self, key: str) -> None:
-        self.values.pop(key, None)
 
 
 class Nodes:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from pydantic import JsonValue
 
 from airflow_ft.backends.local.job import LocalJob
 from airflow_ft.core.preflight import PreflightSettings
@@ -13,6 +12,7 @@ from airflow_ft.operators.bisect import BisectOperator
 from airflow_ft.operators.preflight import PreflightOperator
 from airflow_ft.operators.probing import Work
 from airflow_ft.operators.settings import TrainingSettingsError
+from tests.attempts.dict_store import DictStore
 
 JOB = LocalJob(command="true")
 
@@ -41,19 +41,6 @@ def test_nodes_are_names_or_a_template(nodes: Any) -> None:
     assert BisectOperator(task_id="search", job=JOB, nodes=nodes).nodes == nodes
 
 
-class Store:
-    """The task state store over the tries of one task."""
-
-    def __init__(self) -> None:
-        self.values: dict[str, JsonValue] = {}
-
-    def get(self, key: str) -> JsonValue:
-        return self.values.get(key)
-
-    def set(self, key: str, value: JsonValue) -> None:
-        self.values[key] = value
-
-
 class Try:
     """One try: each has an id of its own."""
 
@@ -64,7 +51,7 @@ class Try:
 
 
 def test_a_try_after_a_lost_worker_adopts_what_has_run_and_one_that_was_started_anew_does_not() -> None:
-    store = Store()
+    store = DictStore()
     lost = Work(store, Try(1))
     assert lost.nodes(("n1", "n2")) == ("n1", "n2")
     after = Work(store, Try(2))
