@@ -33,8 +33,4 @@ def carried_out(approved: Incident, policy: FaultTolerancePolicy, now: datetime,
 
     :param possible: whether the nodes are still held, so that training can be restarted in place.
     """
-    decision = followed(approved.decision, approved.generation + 1 if possible else None, policy, now)
-    past = approved.past
-    if past is not None:
-        past = past.but(action=decision.action.value, charged=decision.charged)
-    return approved.but(decision=decision, past=past)
+    return approved.decided(followed(approved.decision, approved.generation + 1 if possible else None, policy, now))

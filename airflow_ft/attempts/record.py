@@ -159,9 +159,8 @@ def answer_question(
     if attempt is not None and decision.action is Action.ASK:
         return _reopened(store, chain, attempt, decision, now)
     if attempt is not None and attempt.incidents:
-        last = attempt.incidents[-1]
-        past = last.past.but(action=decision.action.value, charged=decision.charged) if last.past else None
-        store.save_attempt(attempt.but(incidents=(*attempt.incidents[:-1], last.but(decision=decision, past=past))))
+        *before, last = attempt.incidents
+        store.save_attempt(attempt.but(incidents=(*before, last.decided(decision))))
     reach("answer.between")
     faults = chain.faults
     if faults:

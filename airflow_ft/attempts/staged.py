@@ -122,8 +122,7 @@ def chosen(incident: Incident, action: Action, why: str, policy: FaultToleranceP
         considered=before.considered,
         ledger=after,
     )
-    past = incident.past.but(action=action.value, charged=charged) if incident.past is not None else None
-    return incident.but(decision=decision, past=past)
+    return incident.decided(decision)
 
 
 # --- what is left --------------------------------------------------------------------------------------------------

@@ -125,6 +125,11 @@ class Incident(Record):
     inputs: Inputs | None = None  # None: an older version's, or left out to make the record smaller
     again: bool = False  # still the incident before it: a node failed again before all had joined; not charged
 
+    def decided(self, decision: Decision) -> Incident:
+        """Return the incident with another decision than the policy's, also in what the policy remembers of it."""
+        past = self.past.but(action=decision.action.value, charged=decision.charged) if self.past else None
+        return self.but(decision=decision, past=past)
+
 
 class Outcome(Record):
     """How an attempt ended, in one sentence and a few facts."""
