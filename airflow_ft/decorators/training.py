@@ -15,8 +15,8 @@ from airflow.sdk.bases.decorator import DecoratedOperator, TaskDecorator, determ
 from airflow_ft.backends.base import TrainingJob
 from airflow_ft.core.settings import SettingsError
 from airflow_ft.operators.retry_policy import FaultToleranceRetryPolicy
-from airflow_ft.operators.settings import RETRIES, TrainingSettingsError, refuse_retries
-from airflow_ft.operators.training import LOST_TRY_DELAY, FaultTolerantTrainingOperator
+from airflow_ft.operators.settings import LOST_TRY_DELAY, RETRIES, TrainingSettingsError, refuse_retries
+from airflow_ft.operators.training import FaultTolerantTrainingOperator
 
 if TYPE_CHECKING:
     from airflow.sdk.definitions.context import Context

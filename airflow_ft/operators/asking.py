@@ -13,7 +13,7 @@ to a trigger that does (``triggers.answers``); only if there is none the person 
 from __future__ import annotations
 
 import asyncio
-from datetime import datetime, timedelta, timezone
+from datetime import datetime, timedelta
 from typing import Any
 
 from airflow_ft.attempts.crash_points import current_run, reach
@@ -27,7 +27,7 @@ from airflow_ft.core.chain import Chain
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.switches import APPROVE, RESUBMIT, STOP
-from airflow_ft.operators.desk import TaskStateStore, try_info
+from airflow_ft.operators.desk import TaskStateStore, now, try_info
 from airflow_ft.operators.settings import job_from
 from airflow_ft.triggers.answers import NOT_ANSWERED, AnswerTrigger
 
@@ -89,7 +89,7 @@ class AsksPeople:
 
     def _take_answer(self, context: Any, store: ChainStore, chain: Chain, event: Any) -> Any:
         answer, by = understood(event, self.policy)
-        chain = answer_question(store, chain, answer, by, self.policy, _now())
+        chain = answer_question(store, chain, answer, by, self.policy, now())
         if chain.open is not None:
             return self._follow(context, store, chain)
         assert chain.decision is not None
@@ -130,7 +130,7 @@ def ask_person(ti: Any, chain: Chain, policy: FaultTolerancePolicy, asked_at: da
     from airflow.sdk.exceptions import TaskAwaitingInput
     from airflow.sdk.execution_time.hitl import upsert_hitl_detail
 
-    left = max(SHORTEST, asked_at + timedelta(seconds=policy.ask.timeout_seconds) - _now())
+    left = max(SHORTEST, asked_at + timedelta(seconds=policy.ask.timeout_seconds) - now())
     proposed = chain.decision.proposed if chain.decision is not None else None
     log.warning("A person is asked. Proposed: %s", proposed.text if proposed is not None else "nothing")
     log.info("Answer in Airflow's page of required actions within %s; then: %s.", left, policy.ask.default)
@@ -168,12 +168,8 @@ def is_open(decision: Decision | None) -> bool:
 
 def _asked_at(chain: Chain, store: ChainStore) -> datetime:
     attempt = store.load_attempt(chain.attempts - 1)
-    return attempt.ended_at if attempt is not None and attempt.ended_at is not None else _now()
+    return attempt.ended_at if attempt is not None and attempt.ended_at is not None else now()
 
 
 def _option(answer: str) -> str:
     return next(option for option, meant in OPTIONS.items() if meant == answer)
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)

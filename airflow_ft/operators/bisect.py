@@ -12,6 +12,7 @@ from airflow_ft.core.bisect_settings import BisectSettings
 from airflow_ft.core.preflight import PreflightSettings
 from airflow_ft.core.settings import SettingsError
 from airflow_ft.diagnosis.bisecting import Bisecting
+from airflow_ft.operators.desk import now
 from airflow_ft.operators.probing import ProbeOperator, Work, as_value, nodes_problems, preflight_settings
 from airflow_ft.operators.settings import TrainingSettingsError
 
@@ -72,9 +73,7 @@ class BisectOperator(ProbeOperator):
         if choice.unusable:
             raise BisectError(f"nodes: {', '.join(choice.unusable)} not in service. Give others, or {FREE!r}.")
         tags, look = self._tags(context), PreflightSettings.from_dict(self.preflight)
-        search = Bisecting(
-            backend, job, settings, f"{work.name}-b", work.name, choice.pool, self._now, self._say, tags, look
-        )
+        search = Bisecting(backend, job, settings, f"{work.name}-b", work.name, choice.pool, now, self._say, tags, look)
         result = await search.search(choice.nodes)
         if self.update_quarantine:
             remember_bisect(self._quarantine(job), result, bool(settings.command), witness, self._say)

@@ -9,6 +9,7 @@ from typing import Any
 
 from pydantic import JsonValue
 
+from airflow_ft.attempts.deadlines import quiet_seconds
 from airflow_ft.attempts.ports import TryInfo
 
 CLEARED = "restarting"  # a person has cleared it while a worker was at work
@@ -37,7 +38,7 @@ class WorkerDesk:
 
     def now(self) -> datetime:
         """Return the time in UTC."""
-        return datetime.now(timezone.utc)
+        return now()
 
     async def sleep(self, seconds: float) -> None:
         """Wait."""
@@ -62,6 +63,23 @@ class TaskStateStore:
         self._accessor.set(key, value, retention=NEVER_EXPIRE)
 
 
+def now() -> datetime:
+    """Return the time in UTC."""
+    return datetime.now(timezone.utc)
+
+
+def quiet() -> float:
+    """Return how long a task has to stay deferred at least."""
+    from airflow.sdk.configuration import conf
+
+    return quiet_seconds(conf.getfloat("workers", "min_heartbeat_interval", fallback=5.0))
+
+
+def map_index_of(ti: Any) -> int:
+    """Return a task instance's map index; -1 for one that isn't mapped."""
+    return ti.map_index if ti.map_index is not None else -1
+
+
 def try_info(context: Any) -> TryInfo:
     """Return which try this is, as plain values."""
     ti = context["ti"]
@@ -69,7 +87,7 @@ def try_info(context: Any) -> TryInfo:
         dag_id=ti.dag_id,
         run_id=ti.run_id,
         task_id=ti.task_id,
-        map_index=ti.map_index if ti.map_index is not None else -1,
+        map_index=map_index_of(ti),
         try_number=ti.try_number,
         max_tries=ti.max_tries,
         ti_id=str(ti.id),

@@ -13,6 +13,7 @@ from airflow_ft.backends.base import Backend, TrainingJob
 from airflow_ft.core.preflight import PreflightSettings
 from airflow_ft.core.settings import SettingsError
 from airflow_ft.diagnosis.preflighting import Preflighting, PreflightReport
+from airflow_ft.operators.desk import now
 from airflow_ft.operators.probing import ProbeOperator, Work, as_value, nodes_problems, preflight_settings, wanted
 from airflow_ft.operators.settings import TrainingSettingsError
 
@@ -79,9 +80,7 @@ class PreflightOperator(ProbeOperator):
         settings, witness = PreflightSettings.from_dict(self.preflight), self._witness(context, "preflight")
         choice = await self._chosen(job, backend, work)
         tags = self._tags(context)
-        look = Preflighting(
-            backend, job, settings, f"{work.name}-p", work.name, choice.pool, self._now, self._say, tags
-        )
+        look = Preflighting(backend, job, settings, f"{work.name}-p", work.name, choice.pool, now, self._say, tags)
         report = (await look.look(choice.nodes)).but_untested(choice.unusable, "not in service")
         released: tuple[str, ...] = ()
         if self.update_quarantine:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from airflow.sdk import BaseOperator, XComArg
@@ -26,7 +25,8 @@ from airflow_ft.core.preflight import PreflightSettings
 from airflow_ft.core.sanitise import sanitise
 from airflow_ft.core.settings import SettingsError
 from airflow_ft.diagnosis.probing import refuse_probes
-from airflow_ft.operators.desk import TaskStateStore
+from airflow_ft.operators.desk import TaskStateStore, map_index_of, now
+from airflow_ft.operators.jobs import RendersJobs, job_to_run
 from airflow_ft.operators.settings import TrainingSettingsError, job_from
 from airflow_ft.operators.shared import quarantine_of
 
@@ -41,7 +41,7 @@ class ProbesStoppedError(AirflowException):
     """This task's process was ended while probe jobs ran. They are removed."""
 
 
-class ProbeOperator(BaseOperator):
+class ProbeOperator(RendersJobs, BaseOperator):
     """The base of ``PreflightOperator`` and ``BisectOperator``.
 
     :param job: where the nodes are: ``LocalJob``, … Its command isn't run; every string in it is templated.
@@ -62,21 +62,9 @@ class ProbeOperator(BaseOperator):
         self._stop: Any = None
         self._killed = False
 
-    def render_template(self, content: Any, context: Any, jinja_env: Any = None, seen_oids: Any = None) -> Any:
-        """Render templates inside the job, into a copy: the user's object is never changed."""
-        if isinstance(content, TrainingJob):
-            return content.rendered(
-                lambda text: super(ProbeOperator, self).render_template(text, context, jinja_env, seen_oids)
-            )
-        return super().render_template(content, context, jinja_env, seen_oids)
-
     def execute(self, context: Context) -> Any:
         """Run the probe jobs, and return what they came to."""
-        from airflow.sdk.log import mask_secret
-
-        job = job_from(self.job)
-        for secret in job.secrets():
-            mask_secret(secret)
+        job = job_to_run(self.job)
         backend = create_backend(job.backend)
         refuse_probes(backend)
         work = Work(TaskStateStore(context["task_state_store"]), context["ti"])
@@ -112,7 +100,7 @@ class ProbeOperator(BaseOperator):
             self._stop = None
 
     async def _chosen(self, job: TrainingJob, backend: Backend, work: Work) -> Choice:
-        choice = await chosen(wanted(self.nodes), backend, job, self._quarantine(job), _now(), self._say)
+        choice = await chosen(wanted(self.nodes), backend, job, self._quarantine(job), now(), self._say)
         return replace(choice, nodes=work.nodes(choice.nodes))
 
     def _quarantine(self, job: TrainingJob) -> Quarantine:
@@ -120,18 +108,15 @@ class ProbeOperator(BaseOperator):
 
     def _witness(self, context: Context, what: str) -> Witness:
         task = f"{context['ti'].dag_id}.{self.task_id}"
-        return Witness(context["ti"].dag_id, task, f"{task}, {what}", _now())
+        return Witness(context["ti"].dag_id, task, f"{task}, {what}", now())
 
     def _tags(self, context: Context) -> dict[str, str]:
         ti = context["ti"]
-        index = ti.map_index if ti.map_index is not None else -1
-        return {"dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id, "map_index": str(index)}
+        where = {"dag_id": ti.dag_id, "run_id": ti.run_id, "task_id": ti.task_id}
+        return {**where, "map_index": str(map_index_of(ti))}
 
     def _say(self, text: str) -> None:
         self.log.info("%s", text)
-
-    def _now(self) -> datetime:
-        return _now()
 
 
 class Work:
@@ -143,8 +128,7 @@ class Work:
         if isinstance(told, dict) and told.get("open") is True:
             self._told = told
             return
-        index = ti.map_index if ti.map_index is not None else -1
-        name = chain_id(ti.dag_id, ti.run_id, ti.task_id, index, str(ti.id))
+        name = chain_id(ti.dag_id, ti.run_id, ti.task_id, map_index_of(ti), str(ti.id))
         self._told = {"name": name, "open": True}
         store.set(KEY, self._told)
 
@@ -208,7 +192,3 @@ def as_value(result: Mapping[str, Any]) -> dict[str, Any]:
     value = sanitise(dict(result))
     assert isinstance(value, dict)
     return value
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)

@@ -15,6 +15,7 @@ from airflow_ft.core.settings import SettingsError
 # Airflow's own limit must never be the one that binds: it counts tries, and a lost worker consumes a try, never an
 # attempt. What ends a chain is the policy's budget.
 RETRIES = 1000
+LOST_TRY_DELAY = timedelta(seconds=10)  # before the try that follows a lost worker
 
 
 class TrainingSettingsError(ValueError):
@@ -36,6 +37,11 @@ def refuse_retries(arguments: dict[str, Any]) -> None:
         raise TrainingSettingsError(
             "retry_policy: the operator brings its own. Say what may be restarted with policy=FaultTolerancePolicy…."
         )
+
+
+def callables(given: Any) -> tuple[Any, ...]:
+    """Return what was given as one callable or as several: ``notify``, ``on_fault``."""
+    return tuple(given) if isinstance(given, (list, tuple)) else (given,)
 
 
 def policy_from(given: Any, job: Any = None, folder: str | None = None) -> FaultTolerancePolicy:

@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from airflow.sdk import BaseOperator, XComArg
 
 from airflow_ft.attempts.crash_points import current_run, reach
-from airflow_ft.attempts.deadlines import quiet_seconds
 from airflow_ft.attempts.faults import PersonNeededError, TrainingFault, TryAgainLaterError
 from airflow_ft.attempts.orders import watch_order
 from airflow_ft.attempts.ports import TASK_ENDED, Conclusion, Started, TryInfo, WatchOrder
@@ -25,13 +24,15 @@ from airflow_ft.core.chain import Attempt, Chain, End
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.operators.asking import AsksPeople, is_open
-from airflow_ft.operators.desk import CLEARED, DELETED, TaskStateStore, WorkerDesk, task_state, try_info
-from airflow_ft.operators.jobs import RendersJobs
+from airflow_ft.operators.desk import CLEARED, DELETED, TaskStateStore, WorkerDesk, now, quiet, task_state, try_info
+from airflow_ft.operators.jobs import RendersJobs, job_to_run
 from airflow_ft.operators.links import RetryChainLink, TrainingJobLink, TrainingLogLink
 from airflow_ft.operators.retry_policy import FaultToleranceRetryPolicy
 from airflow_ft.operators.settings import (
+    LOST_TRY_DELAY,
     RETRIES,
     TrainingSettingsError,
+    callables,
     dag_folder,
     job_from,
     policy_from,
@@ -44,7 +45,6 @@ from airflow_ft.triggers.training import ATTEMPT_KEY, INTERIM, TrainingTrigger
 if TYPE_CHECKING:
     from airflow.sdk.definitions.context import Context
 
-LOST_TRY_DELAY = timedelta(seconds=10)  # before the try that follows a lost worker
 KILL_SECONDS = 4.0  # Airflow sends SIGKILL five seconds after SIGTERM
 
 
@@ -97,7 +97,7 @@ class FaultTolerantTrainingOperator(RendersJobs, AsksPeople, BaseOperator):
         self.try_timeout, self.execution_timeout = self.execution_timeout, None
         self.progress_pattern = progress_pattern
         self.log_tail_lines = log_tail_lines
-        self.notify = tuple(notify) if isinstance(notify, (list, tuple)) else (notify,)
+        self.notify = callables(notify)
         refuse_arguments(deferrable, attempt_timeout, progress_pattern, log_tail_lines, self.notify)
         self._killed = False
         self._stopper: threading.Thread | None = None
@@ -131,8 +131,7 @@ class FaultTolerantTrainingOperator(RendersJobs, AsksPeople, BaseOperator):
         info = try_info(context)
         current_run.set(info.run_id)
         reach("execute.begin")
-        job = job_from(self.job)
-        self._mask(job)
+        job = job_to_run(self.job)
         backend = create_backend(job.backend)
         store = ChainStore(TaskStateStore(context["task_state_store"]))
         self._try = info
@@ -142,7 +141,7 @@ class FaultTolerantTrainingOperator(RendersJobs, AsksPeople, BaseOperator):
             job=job,
             policy=self.policy,
             info=info,
-            now=_now,
+            now=now,
             say=lambda text: self.log.info("%s", text),
             killed=lambda: self._killed,
             naming=lambda name, chain: setattr(self, "_live", (backend, job, name, chain)),
@@ -160,7 +159,7 @@ class FaultTolerantTrainingOperator(RendersJobs, AsksPeople, BaseOperator):
             raise
         except PersonNeededError:
             self._tell_what_is_left(context, store)
-            self._ask_again(context, store, info, _quiet_seconds())
+            self._ask_again(context, store, info, quiet())
             raise
         self._tell(context, store, chain)  # what a try that was lost has recorded, but not told
         if started is None:
@@ -224,7 +223,7 @@ class FaultTolerantTrainingOperator(RendersJobs, AsksPeople, BaseOperator):
         if not fits or chain is None or attempt is None:
             self.log.warning("The event is not about the attempt that is open; looking at the job instead.")
             return self._execute(context)
-        self._mask(job_from(self.job))
+        job_to_run(self.job)  # for its secrets: what follows may copy the training's log
         if goes_on:
             chain, attempt = self._hand_over(context, store, chain, attempt, conclusion)
             return self._watch(context, store, chain, Started(attempt=attempt, adopted=True), info)
@@ -300,21 +299,15 @@ class FaultTolerantTrainingOperator(RendersJobs, AsksPeople, BaseOperator):
             attempt,
             info,
             self.policy,
-            _now(),
+            now(),
             nodes_needed=job.nodes_needed(),
             gpus=job.gpus(),
             tells=bool(self.notify),
             deadline=deadline,
             deadline_name=name,
-            quiet_seconds=_quiet_seconds(),
+            quiet_seconds=quiet(),
             progress_pattern=self.progress_pattern,
         )
-
-    def _mask(self, job: TrainingJob) -> None:
-        from airflow.sdk.log import mask_secret
-
-        for secret in job.secrets():
-            mask_secret(secret)
 
     def _tell(self, context: Context, store: ChainStore, chain: Chain) -> Chain:
         from airflow_ft.notifications.outbox import send_due
@@ -334,16 +327,6 @@ async def _stop(backend: Backend, job: TrainingJob, name: str, chain: str, grace
         await backend.fence(name, chain, job)
     else:
         await backend.cancel(ref, grace, by=by)
-
-
-def _quiet_seconds() -> float:
-    from airflow.sdk.configuration import conf
-
-    return quiet_seconds(conf.getfloat("workers", "min_heartbeat_interval", fallback=5.0))
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)
 
 
 __all__ = ["FaultTolerantTrainingOperator", "TrainingSettingsError"]

@@ -112,7 +112,8 @@ def _chain(rows: StoredRows) -> StoredChain:
         raise HTTPException(409, {"detail": str(error), "reason": "unreadable"}) from None
 
 
-def _now() -> datetime:
+def utc_now() -> datetime:
+    """Return the time in UTC."""
     return datetime.now(timezone.utc)
 
 
@@ -130,7 +131,7 @@ def chain(
     tag = f'"{rows.mark}"'
     if request.headers.get("if-none-match") == tag:
         return Response(status_code=304, headers=HEADERS | {"ETag": tag})
-    view = chain_view(_chain(rows), _now(), may_judge=may_edit(user, dag_id))
+    view = chain_view(_chain(rows), utc_now(), may_judge=may_edit(user, dag_id))
     return Response(view.model_dump_json(), media_type="application/json", headers=HEADERS | {"ETag": tag})
 
 
@@ -145,7 +146,7 @@ def chain_runs(
     limit: Annotated[int, Query(ge=1, le=MOST_ITEMS)] = 25,
 ) -> RunPage:
     """Return a page of the chain's runs, the newest first."""
-    return run_page(_chain(read_rows(db, dag_id, run_id, task_id, index)), _now(), before, limit)
+    return run_page(_chain(read_rows(db, dag_id, run_id, task_id, index)), utc_now(), before, limit)
 
 
 @router.get("/chain/{dag_id}/runs/{run}", dependencies=[readable], responses={404: {"model": Missing}})
@@ -172,7 +173,7 @@ def chain_markdown(
     """Return the chain as Markdown."""
     from airflow_ft.operators.links import own_page
 
-    view = chain_view(_chain(read_rows(db, dag_id, run_id, task_id, index)), _now())
+    view = chain_view(_chain(read_rows(db, dag_id, run_id, task_id, index)), utc_now())
     return PlainTextResponse(as_markdown(view, own_page(dag_id, run_id, task_id, index)), headers=HEADERS)
 
 
@@ -199,7 +200,7 @@ def give_feedback(
         fault_class=None if given.right else given.fault_class,
         note=given.note,
         by=str(user.get_name())[:ID_LENGTH],
-        at=_now().timestamp(),
+        at=utc_now().timestamp(),
     )
     record = said.model_dump(mode="json") | {"diagnosed": judged.fault_class}
     write_feedback(db, dag_id, run_id, task_id, index, run, record)
@@ -214,7 +215,7 @@ def _feedback(stored: StoredChain, run: str) -> Feedback | None:
 @router.get("/chains/{dag_id}", dependencies=[readable])
 def chains_of_run(dag_id: DagId, run_id: Id, db: Session) -> RunChains:
     """Return all chains of a DAG run, those that need a person first."""
-    return run_chains(db, dag_id, run_id, _now())
+    return run_chains(db, dag_id, run_id, utc_now())
 
 
 @router.get("/chains")
@@ -230,7 +231,7 @@ def chains(
     limit: Annotated[int, Query(ge=1, le=MOST_ITEMS)] = 25,
 ) -> ChainPage:
     """Return a page of the chains of all DAGs that the user may read: those that go on first, then the newest."""
-    now = _now()
+    now = utc_now()
     allowed = readable_dags(user, db)
     wanted = Filter(
         dag_ids=sorted(allowed & {dag_id} if dag_id is not None else allowed),

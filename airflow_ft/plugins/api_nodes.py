@@ -7,7 +7,6 @@ are of the DAGs that the user may read.
 """
 
 from collections.abc import Callable
-from datetime import datetime, timezone
 from typing import Annotated, Any, Literal
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -16,7 +15,7 @@ from airflow.api_fastapi.core_api.security import GetUserDep
 from fastapi import APIRouter, Depends, HTTPException, Path, Query
 
 from airflow_ft.attempts.quarantine import PREFIX
-from airflow_ft.plugins.api import ID_LENGTH, MOST_ITEMS, NODE, Session, own_page, readable_dags
+from airflow_ft.plugins.api import ID_LENGTH, MOST_ITEMS, NODE, Session, own_page, readable_dags, utc_now
 from airflow_ft.views import nodes as quarantine
 from airflow_ft.views.figures import figures
 from airflow_ft.views.given import ExtensionGiven, QuarantineGiven, ReleaseGiven
@@ -78,21 +77,21 @@ def nodes(
 @router.post("/nodes/{node}/quarantine", **changing)
 def put_in(node: Node, cluster: Cluster, given: QuarantineGiven, db: Session, user: GetUserDep) -> NodeState:
     """Keep a node out of all submissions to a cluster, by this user's word. A later word replaces it."""
-    quarantine.put_in(DatabaseStore(db), cluster, node, given.hours, given.why, _name(user), _now())
+    quarantine.put_in(DatabaseStore(db), cluster, node, given.hours, given.why, _name(user), utc_now())
     return _state(db, user, node)
 
 
 @router.post("/nodes/{node}/extend", **changing)
 def extend(node: Node, cluster: Cluster, given: ExtensionGiven, db: Session, user: GetUserDep) -> NodeState:
     """Keep a node so many hours longer in quarantine than it would be."""
-    _changed(lambda: quarantine.extend(DatabaseStore(db), cluster, node, given.hours, _name(user), _now()))
+    _changed(lambda: quarantine.extend(DatabaseStore(db), cluster, node, given.hours, _name(user), utc_now()))
     return _state(db, user, node)
 
 
 @router.post("/nodes/{node}/release", **changing)
 def release(node: Node, cluster: Cluster, given: ReleaseGiven, db: Session, user: GetUserDep) -> NodeState:
     """Make void what was said of a node until now."""
-    _changed(lambda: quarantine.release(DatabaseStore(db), cluster, node, _name(user), _now()))
+    _changed(lambda: quarantine.release(DatabaseStore(db), cluster, node, _name(user), utc_now()))
     return _state(db, user, node)
 
 
@@ -104,7 +103,7 @@ def _changed(change: Callable[[], None]) -> None:
 
 
 def _figures(db: Any, user: Any, days: int) -> Figures:
-    now, readable = _now(), readable_dags(user, db)
+    now, readable = utc_now(), readable_dags(user, db)
     words = quarantine.all_words(DatabaseStore(db))
     kept = quarantine.in_quarantine(words, now, _may_hear(user, readable))
     found = figures(db, sorted(readable), now, days)
@@ -121,13 +120,9 @@ def _may_hear(user: Any, readable: set[str]) -> quarantine.MayHear:
 
 def _state(db: Any, user: Any, node: str) -> NodeState:
     words, readable = quarantine.all_words(DatabaseStore(db)), readable_dags(user, db)
-    kept = quarantine.in_quarantine(words, _now(), _may_hear(user, readable))
+    kept = quarantine.in_quarantine(words, utc_now(), _may_hear(user, readable))
     return NodeState(name=node, quarantine=kept.get(node, ()))
 
 
 def _name(user: Any) -> str:
     return str(user.get_name())[:ID_LENGTH]
-
-
-def _now() -> datetime:
-    return datetime.now(timezone.utc)

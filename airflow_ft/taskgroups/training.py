@@ -20,7 +20,7 @@ from typing import Any
 
 from airflow.sdk import TaskGroup, TriggerRule
 
-from airflow_ft.operators.settings import TrainingSettingsError
+from airflow_ft.operators.settings import TrainingSettingsError, callables
 from airflow_ft.operators.stages.base import Group, StageOperator
 from airflow_ft.operators.stages.end import CancelTrainingOperator, TrainingResultOperator
 from airflow_ft.operators.stages.faults import (
@@ -68,7 +68,7 @@ def fault_tolerant_training(
     :param group: further arguments of the ``TaskGroup``.
     """
     own = dict(stages or {})
-    told = tuple(on_fault) if isinstance(on_fault, (list, tuple)) else (on_fault,)
+    told = callables(on_fault)
     _refuse(attempts, own, told)
     with TaskGroup(group_id, **group) as outer:
         submitting = {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from airflow.sdk import BaseOperator
@@ -14,7 +14,6 @@ from airflow.sdk.exceptions import DownstreamTasksSkipped
 from pydantic import JsonValue
 
 from airflow_ft.attempts.conclude import VoidDecisionError
-from airflow_ft.attempts.deadlines import quiet_seconds
 from airflow_ft.attempts.faults import TryAgainLaterError
 from airflow_ft.attempts.handing_on import OWN_BOOK, SIGHT, Book, StageAttempt, handed_on, is_over, serial_of
 from airflow_ft.attempts.orders import watch_order
@@ -28,10 +27,10 @@ from airflow_ft.core.chain import Chain
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.policy_record import read_policy
 from airflow_ft.core.records import UnreadableRecordError
-from airflow_ft.operators.desk import TaskStateStore, WorkerDesk, try_info
+from airflow_ft.operators.desk import TaskStateStore, WorkerDesk, map_index_of, now, quiet, try_info
 from airflow_ft.operators.links import RetryChainLink
 from airflow_ft.operators.retry_policy import FaultToleranceRetryPolicy
-from airflow_ft.operators.settings import RETRIES, TrainingSettingsError, refuse_retries
+from airflow_ft.operators.settings import LOST_TRY_DELAY, RETRIES, TrainingSettingsError, callables, refuse_retries
 from airflow_ft.operators.shared import VariableStore
 from airflow_ft.triggers.training import ATTEMPT_KEY
 
@@ -42,7 +41,6 @@ T = TypeVar("T")
 
 BOOK_KEY = "ft_book"
 RETURN_KEY = "return_value"
-LOST_TRY_DELAY = timedelta(seconds=10)
 LATER_SECONDS = 10.0
 NEVER_RAN = ("skipped", "upstream_failed", "removed")
 
@@ -94,7 +92,7 @@ class StageOperator(BaseOperator):
         self.retry_policy = FaultToleranceRetryPolicy()
         self.attempt = attempt
         self.group = group
-        self.notify = tuple(notify) if isinstance(notify, (list, tuple)) else (notify,)
+        self.notify = callables(notify)
         self._book: Book | None = None
 
     # --- one stage -----------------------------------------------------------------------------------------------
@@ -278,7 +276,7 @@ class StageOperator(BaseOperator):
 
 def _that_ran(ti: Any, task_ids: list[str], *, cleared: bool) -> list[str]:
     """Return those of the tasks that have run, or may have: what was cleared has no state, but its XComs remain."""
-    index = ti.map_index if ti.map_index is not None else -1
+    index = map_index_of(ti)
     found = ti.get_task_states(dag_id=ti.dag_id, task_ids=task_ids, run_ids=[ti.run_id], map_index=index)
     states = found.get(ti.run_id) or {}
 
@@ -287,15 +285,3 @@ def _that_ran(ti: Any, task_ids: list[str], *, cleared: bool) -> list[str]:
         return cleared if state is None else str(getattr(state, "value", state)) not in NEVER_RAN
 
     return [one for one in task_ids if ran(one)]
-
-
-def now() -> datetime:
-    """Return the time in UTC."""
-    return datetime.now(timezone.utc)
-
-
-def quiet() -> float:
-    """Return how long a task has to stay deferred at least."""
-    from airflow.sdk.configuration import conf
-
-    return quiet_seconds(conf.getfloat("workers", "min_heartbeat_interval", fallback=5.0))

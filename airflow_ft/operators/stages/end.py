@@ -11,9 +11,10 @@ from airflow_ft.attempts.handing_on import is_over
 from airflow_ft.attempts.staged import cancelled
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import End
+from airflow_ft.operators.desk import now
 from airflow_ft.operators.jobs import RendersJobs
 from airflow_ft.operators.settings import job_from
-from airflow_ft.operators.stages.base import StageOperator, now
+from airflow_ft.operators.stages.base import StageOperator
 from airflow_ft.operators.summary import log_incidents, result_of
 
 

@@ -11,8 +11,9 @@ from airflow_ft.attempts.staged import chosen, said_by_stage
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import FaultClass
 from airflow_ft.operators.asking import ask_person, is_open, understood
+from airflow_ft.operators.desk import now
 from airflow_ft.operators.settings import TrainingSettingsError
-from airflow_ft.operators.stages.base import StageOperator, now
+from airflow_ft.operators.stages.base import StageOperator
 
 ASKED = "stage/asked"
 CLASSES = tuple(one.value for one in FaultClass)

@@ -19,11 +19,10 @@ from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.policy_record import write_policy
-from airflow_ft.operators.desk import TaskStateStore, try_info
-from airflow_ft.operators.jobs import RendersJobs
+from airflow_ft.operators.desk import TaskStateStore, now, try_info
+from airflow_ft.operators.jobs import RendersJobs, job_to_run
 from airflow_ft.operators.settings import RETRIES, dag_folder, job_from, policy_from, refuse_arguments
 from airflow_ft.operators.shared import quarantine_of
-from airflow_ft.operators.stages.base import now
 from airflow_ft.operators.stages.faults import ActingStage
 
 SEEN_KEY = "ft/seen"  # how often this task had been cleared when it ran last, and in which segment
@@ -72,11 +71,7 @@ class _SubmittingStage(RendersJobs, ActingStage):
 
     def _submitted(self, context: Any, info: TryInfo) -> dict[str, Any]:
         """Bring the chain to the point where exactly one job of it exists."""
-        from airflow.sdk.log import mask_secret
-
-        job = job_from(self.job)
-        for secret in job.secrets():
-            mask_secret(secret)
+        job = job_to_run(self.job)
         timeout = self.attempt_timeout
         settings = StageSettings(
             policy=write_policy(self.policy),
