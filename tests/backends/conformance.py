@@ -63,12 +63,18 @@ class System:
         """Submit a command."""
         return await self.backend.submit(self.job(*command, **fields), self.submission(attempt, hold=hold))
 
-    async def until(self, ref: JobRef, *states: JobState, deadline: float = DEADLINE) -> Observation:
-        """Observe until the job is in one of the states."""
+    async def until(
+        self,
+        ref: JobRef,
+        *states: JobState,
+        where: Callable[[Observation], bool] = lambda _: True,
+        deadline: float = DEADLINE,
+    ) -> Observation:
+        """Observe until the job is in one of the states, and `where` holds: its nodes get there one after another."""
 
         async def look() -> Observation | None:
             seen = await self.backend.observe(ref)
-            return seen if seen.state in states else None
+            return seen if seen.state in states and where(seen) else None
 
         return await eventually(look, f"{ref.name} is {[state.value for state in states]}", deadline)
 
