@@ -46,14 +46,17 @@ def exclude(
     :param pool: the nodes in service, or those of them that may be named here.
     :param pool_size: how many are in service, where ``pool`` isn't all of them.
     """
-    in_service = pool if isinstance(pool, (set, frozenset)) else frozenset(pool)
-    size = max(pool_size, len(in_service))
+    size = max(pool_size, len(pool))
     room = int(settings.max_share * size + 1e-9)  # 57 % of 100 nodes are 57, whatever floats say
     room = max(0, min(room, size - nodes_needed)) if size else settings.max_unseen
     if settings.max_nodes is not None:
         room = min(room, settings.max_nodes)
+    wanted = tuple(dict.fromkeys((*newest, *reversed(earlier))))
+    if len(wanted) <= room:
+        return Exclusion(wanted[::-1])  # there is room for all, so nobody needs to know who is in service
     excluded, kept = [], []
-    for node in dict.fromkeys((*newest, *reversed(earlier))):
+    in_service = frozenset(wanted).intersection(pool)
+    for node in wanted:
         counts = node in in_service or not size
         if counts and room == 0:
             kept.append(node)

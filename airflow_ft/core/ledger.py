@@ -147,15 +147,19 @@ class Ledger(Record):
 
     def blamed(self, nodes: Sequence[str], confidence: float, now: datetime, *, again: bool = True) -> Ledger:
         """Return the ledger after ``nodes`` were suspected. ``again``: it is a further time, not the same incident."""
-        known = {blame.node: blame for blame in self.blames}
+        at, confidence = _utc(now), round(confidence, 2)
+        known = {blame.node: (blame.at, blame.times, blame.confidence) for blame in self.blames}
         for node in dict.fromkeys(nodes):
-            old = known.pop(node, None)
-            times, sure = (old.times + again, max(old.confidence, confidence)) if old else (1, confidence)
-            known[node] = Blame(node=node, at=_utc(now), times=times, confidence=round(sure, 2))
-        least = sorted(known, key=lambda node: known[node].times > 1)  # the oldest first, offenders behind all others
+            _, times, sure = known.pop(node, (at, 0, 0.0))
+            known[node] = (at, max(1, times + again), max(sure, confidence))
+        least = sorted(known, key=lambda node: known[node][1] > 1)  # the oldest first, offenders behind all others
         for node in least[: max(0, len(known) - MAX_BLAMES)]:
             del known[node]
-        return self.but(blames=tuple(known.values()))
+        return self.but(
+            blames=tuple(
+                Blame(node=node, at=when, times=times, confidence=sure) for node, (when, times, sure) in known.items()
+            )
+        )
 
     def of_next_segment(self, highest_step: int | None) -> Ledger:
         """Return the ledger with which a new segment begins: fresh budgets; who was suspected is not forgotten."""

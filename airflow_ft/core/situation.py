@@ -47,6 +47,7 @@ class Situation(Record):
     :param hang: whether it was judged to hang (and not to have ended by itself).
     :param replaces_pods: whether the backend can replace single pods of a running job.
     :param foreign_restarts: restarts of this attempt that others made (operator, scheduler, torchrun) without progress.
+    :param foreign: what the job is, if somebody else has submitted it and nothing may be done to it; empty: it is ours.
     :param pool_size: how many nodes are in service, where ``pool_nodes`` names only those that matter (``compact``).
     :param soft_nodes: the nodes that this attempt avoided where others were free.
     :param gpus: how many an attempt holds; 0 if that isn't known.
@@ -68,6 +69,7 @@ class Situation(Record):
     hang: bool = False
     replaces_pods: bool = False
     foreign_restarts: int = Field(default=0, ge=0)
+    foreign: str = ""
     pool_size: int = Field(default=0, ge=0)
     soft_nodes: tuple[str, ...] = ()
     gpus: int = Field(default=0, ge=0)
@@ -163,11 +165,6 @@ class Case:
     def cause(self) -> tuple[str, str]:
         """What makes two faults the same."""
         return self.diagnosis.cause()
-
-    @cached_property
-    def pool(self) -> frozenset[str]:
-        """The nodes in service; empty if they can't be seen."""
-        return frozenset(self.situation.pool_nodes)
 
     # --- what came before ----------------------------------------------------------------------------------------
 

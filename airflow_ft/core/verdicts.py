@@ -43,7 +43,7 @@ class Verdict:
 def capped(case: Case, targets: tuple[str, ...], earlier: tuple[str, ...]) -> Exclusion:
     """Return whom the pool can spare."""
     situation = case.situation
-    pool, size = case.pool, situation.seen_in_service
+    pool, size = situation.pool_nodes, situation.seen_in_service
     return exclude(case.policy.exclusion, targets, earlier, pool, situation.nodes_needed, size)
 
 

@@ -564,22 +564,31 @@ def test_a_decision_does_not_depend_on_the_order_of_a_dictionary() -> None:
     assert ask(one, broken(HW)).digest() == ask(other, broken(HW)).digest()
 
 
-def test_a_decision_takes_a_millisecond_at_most() -> None:
-    pool = tuple(f"node-{number:05d}" for number in range(4000))
+def test_eight_times_the_chain_and_the_pool_never_cost_eight_times_as_much() -> None:
+    """Whatever a decision looks at, it looks at once. How long that takes is measured in ``benchmarks/policy.py``."""
+    policy = FaultTolerancePolicy.full(max_restarts=128, hang=HangSettings())
+    small, large = _long_story(8), _long_story(64)
+    pairs = [(_seconds(policy, small), _seconds(policy, large)) for _ in range(40)]  # by turns: machines have moods
+    quick, slow = (min(times) for times in zip(*pairs, strict=True))
+    assert (
+        slow < 8 * quick
+    )  # in proportion it would be 8 times, with the square 64; much costs the same, whatever the size
+
+
+def _long_story(faults: int) -> Situation:
+    pool = tuple(f"node-{number:05d}" for number in range(64 * faults))
     past = tuple(
         PastFault(cause=("HW_NODE", "it"), step=step, action=EXCLUDING, nodes=pool[step : step + 16], gained=False)
-        for step in range(64)
+        for step in range(faults)
     )
-    big = situation(broken(HW, *pool[:16]), faults=past, pool_nodes=pool, excluded_nodes=pool[:1000], step=99)
-    policy = FaultTolerancePolicy.full(max_restarts=128, hang=HangSettings())
-    fastest = min(_seconds(policy, big) for _ in range(30))  # the least disturbed of 30: this machine is shared
-    assert fastest < 0.001
+    excluded = pool[: 16 * faults]
+    return situation(broken(HW, *pool[-16:]), faults=past, pool_nodes=pool, excluded_nodes=excluded, step=99)
 
 
 def _seconds(policy: FaultTolerancePolicy, here: Situation) -> float:
-    start = time.perf_counter()
+    start = time.thread_time()
     decide(policy, here, NOON)
-    return time.perf_counter() - start
+    return time.thread_time() - start
 
 
 # --- time slices, and ends that are no beginnings -----------------------------------------------------------------
