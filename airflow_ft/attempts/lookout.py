@@ -1,4 +1,4 @@
-"""Lookout: follow the progress of something that somebody else runs: a job of any backend, log files, a file's changes.
+"""Lookout: follow the progress of something that somebody else runs: a job, pods, log files, a file's changes.
 
 One coroutine, run by the sensor's trigger (deferred) or by its worker. It only looks: nothing is submitted, stopped or
 restarted. Each turn reads what the logs gained, then asks: has training ended, has it passed the step that is waited
@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import re2
 from pydantic import AwareDatetime, Field, JsonValue
 
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.attempts.ports import Desk, TryInfo
-from airflow_ft.backends.base import BackendError, Cursors, JobState, LogChunk
+from airflow_ft.backends.base import BackendError, Cursors, JobState, LogChunk, PodSelection, SeesPods
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import JobRef
 from airflow_ft.core.hang import FINISH, HangConfig, HangDetector, HangVerdict
@@ -33,6 +33,7 @@ READ_BYTES = 4_000_000  # of new log a turn
 MOST_FILES = 256
 PROGRESS_KEY = "ft_progress"
 STATE_KEY = "ft_lookout"
+PODS_BACKEND = "kubernetes"
 TOUCHED = "touched"
 PUBLISH_EVERY = timedelta(seconds=10)
 SAY_EVERY = timedelta(seconds=60)
@@ -47,6 +48,7 @@ class LookoutOrder(Record):
     version: int = RECORD_VERSION
     info: TryInfo
     ref: JobRef | None = None
+    pods: PodSelection | None = None
     files: str | None = None  # a path or a glob
     touched: str | None = None  # the same: each newer modification time is a step
     until_step: int | None = None
@@ -75,6 +77,7 @@ class Lookout:
     def __init__(self, order: LookoutOrder, desk: Desk) -> None:
         self._order, self._desk = order, desk
         self._backend = create_backend(order.ref.backend) if order.ref is not None else None
+        self._pods = cast("SeesPods", create_backend(PODS_BACKEND)) if order.pods is not None else None
         self._config = HangConfig.model_validate(order.hang)
         self._hang = HangDetector(self._config)
         self._reader = ProgressReader(order.progress_pattern)
@@ -89,6 +92,7 @@ class Lookout:
         self._published_at: datetime | None = None
         self._published: JsonValue = None
         self._trouble = ""
+        self._why = ""  # what the cluster says of a training that doesn't run (yet)
 
     async def watch(self) -> LookoutResult:
         """Look until there is a result."""
@@ -115,18 +119,25 @@ class Lookout:
         if self._order.touched is not None:
             self._touch(await asyncio.to_thread(newest_change, self._order.touched))
         self._trouble = ""
+        self._why = reason
         await self._tell()
         return self._judge(state, code, reason)
 
     # --- seeing --------------------------------------------------------------------------------------------------
 
     async def _look(self) -> tuple[JobState | None, int | None, str]:
-        if self._backend is None or self._order.ref is None:
+        if self._pods is not None and self._order.pods is not None:
+            seen = await limited(self._pods.observe_pods(self._order.pods), LOOK_SECONDS, "looking at the pods")
+        elif self._backend is not None and self._order.ref is not None:
+            seen = await limited(self._backend.observe(self._order.ref), LOOK_SECONDS, "looking at the job")
+        else:
             return None, None, ""
-        seen = await limited(self._backend.observe(self._order.ref), LOOK_SECONDS, "looking at the job")
         return seen.state, seen.code, seen.reason
 
     async def _read(self) -> tuple[Sequence[LogChunk], Cursors]:
+        if self._pods is not None and self._order.pods is not None:
+            of_pods = self._pods.read_pod_logs(self._order.pods, self._cursors, READ_BYTES)
+            return await limited(of_pods, LOOK_SECONDS, "reading the pods' logs")
         if self._backend is not None and self._order.ref is not None:
             reading = self._backend.read_logs(self._order.ref, self._cursors, READ_BYTES)
             return await limited(reading, LOOK_SECONDS, "reading logs")
@@ -164,10 +175,12 @@ class Lookout:
         progress, until = self._reader.progress, self._order.until_step
         if until is not None and progress.step is not None and progress.step >= until:
             return LookoutResult(end=PASSED, text=f"Training is at step {progress.step:,} and has passed {until:,}.")
+        if state is JobState.GONE and self._has_ended(progress):
+            state, code = JobState.ENDED, 0  # whoever ran it has cleaned up
         if state is JobState.GONE or (state is JobState.ENDED and code != 0):
             said = reason or (f"exit code {code}" if code is not None else "its result is not known")
             return LookoutResult(end=FAILED, text=f"The job has ended without success: {said}.")
-        if state is JobState.ENDED or (state is None and self._has_ended(progress)):
+        if state is JobState.ENDED or self._said_end or (state is None and self._has_ended(progress)):
             if until is not None:
                 return LookoutResult(end=FAILED, text=f"Training has ended before step {until:,}.")
             return LookoutResult(end=ENDED, text="Training has ended.")
@@ -198,7 +211,7 @@ class Lookout:
         now = self._desk.now()
         if self._said_at is None or now - self._said_at >= SAY_EVERY:
             self._said_at = now
-            self._desk.say(line_about(self._reader))
+            self._desk.say(f"{line_about(self._reader)} {self._why}".rstrip())
         if self._published_at is None or now - self._published_at >= PUBLISH_EVERY:
             await self._publish(now)
 

@@ -219,6 +219,15 @@ class PoolView(Record):
     free: tuple[str, ...] | None = None
 
 
+class PodSelection(Record):
+    """Pods that somebody else started: a label selector, as ``kubectl -l`` takes it."""
+
+    selector: str
+    namespace: str | None = None  # ``None``: the connection's, else "default"
+    conn_id: str = "kubernetes_default"
+    container: str | None = None  # the one that trains; ``None``: the default container, one with GPUs, the first
+
+
 class Capability(str, Enum):
     """What a backend can do. The conformance story for a missing one is skipped, with that reason."""
 
@@ -345,4 +354,28 @@ class PeeksStacks(Protocol):
         """Return the stacks of the processes that are on a CPU right now.
 
         :param by_signal: a signal may be used where nothing better works; it interrupts no blocking call.
+        """
+
+
+@runtime_checkable
+class SeesPods(Protocol):
+    """A backend that can look at pods that somebody else started. They are never touched."""
+
+    async def observe_pods(self, selection: PodSelection) -> Observation:
+        """Say what the pods do together; ``QUEUED`` if there are none yet. Raises ``UnreachableError``."""
+
+    async def read_pod_logs(
+        self, selection: PodSelection, cursors: Cursors, limit: int
+    ) -> tuple[Sequence[LogChunk], Cursors]:
+        """Return what they printed since ``cursors``, at most ``limit`` bytes. Raises ``UnreachableError``."""
+
+
+@runtime_checkable
+class RunsProbes(Protocol):
+    """A backend with ``Capability.PROBE``: it runs any command on just these nodes, as a test of them."""
+
+    def probe_job(self, job: TrainingJob, command: tuple[str, ...], nodes: int) -> TrainingJob:
+        """Return a job that runs the command in the place that ``job`` names, once on each of so many nodes.
+
+        Each node's answer counts for itself: one that fails takes no other along. Raises ``SubmissionRefusedError``.
         """

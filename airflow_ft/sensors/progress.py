@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -33,20 +34,41 @@ def compile_end(pattern: str) -> None:
         raise InvalidPatternError(f"end_pattern: {pattern!r} is no RE2 pattern: {error}.") from error
 
 
+_KEY = r"[\w./-]+"
+_VALUE = r"[\w.-]*"
+_REQUIREMENT = rf"(?:!?\s*{_KEY}|{_KEY}\s*(?:==?|!=)\s*{_VALUE}|{_KEY}\s+(?:not)?in\s*\([\w.,\s-]+\))"
+_SELECTOR = re.compile(rf"\s*{_REQUIREMENT}\s*(?:,\s*{_REQUIREMENT}\s*)*")
+
+
+def check_selector(selector: str) -> None:
+    """Raise ``ValueError`` if this is no label selector. One with templates is read when they are rendered."""
+    if "{{" not in selector and "{%" not in selector and _SELECTOR.fullmatch(selector) is None:
+        raise ValueError(
+            f"pod_selector: {selector!r} is not allowed. Write labels as kubectl -l takes them: app=llama,role=worker."
+        )
+
+
 class TrainingProgressSensor(BaseSensorOperator):
     """Watch a training that something else has started, by what it prints. It is never touched.
 
-    Give ``job`` or ``log``, or ``touched``, alone or beside one of them. The task's return value is the last progress;
-    it is also in the XCom ``ft_progress`` while the sensor waits, at most each 10 s. ``soft_fail`` and ``timeout`` are
-    those of every sensor.
+    Give ``job``, ``pod_selector`` or ``log``, or ``touched``, alone or beside one of them. The task's return value is
+    the last progress; it is also in the XCom ``ft_progress`` while the sensor waits, at most each 10 s. ``soft_fail``
+    and ``timeout`` are those of every sensor.
 
     :param job: a job of any backend: a ``JobRef`` record, as a dictionary or JSON (templated).
+    :param pod_selector: the labels of the pods of a training on Kubernetes, as ``kubectl -l`` takes them (templated):
+        the logs of all that match are followed, whichever of them prints the steps. It has ended when all pods ended,
+        or are gone for five minutes; what failed and was replaced doesn't count.
+    :param namespace: of these pods (templated). Default: the connection's, then ``default``.
+    :param conn_id: a connection of type Kubernetes, for these pods.
+    :param container: the container that trains, in pods with several. Default: the pod's default container, the one
+        that asks for GPUs, the first.
     :param log: a log file that worker and triggerer can read, or a glob of several (templated).
     :param touched: a file that training changes while it advances, or a glob (templated): each newer modification time
         counts as a step, for trainings whose output says nothing. Alone it can't tell an end: give ``until_step``.
     :param until_step: succeed when this step was passed; otherwise when training ended.
-    :param end_pattern: for ``log``: a regular expression (RE2) of the line that ends a training, where its end isn't
-        recognised by itself.
+    :param end_pattern: a regular expression (RE2) of the line that ends a training, where its end isn't recognised by
+        itself: in a log file, or in a pod that runs on.
     :param progress_pattern: a regular expression with a group ``step`` (and ``loss``, ``total``), for steps in a form
         that isn't recognised by itself.
     :param hang: when silence is a hang: ``HangSettings``, or a dictionary of its fields. With the action ``notify`` it
@@ -55,7 +77,7 @@ class TrainingProgressSensor(BaseSensorOperator):
     :param deferrable: wait in the triggerer (default) instead of holding a worker slot.
     """
 
-    template_fields: Sequence[str] = ("job", "log_files", "touched", "until_step")
+    template_fields: Sequence[str] = ("job", "pod_selector", "namespace", "log_files", "touched", "until_step")
     template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json"}
     ui_color = "#e8f4ea"
 
@@ -63,6 +85,10 @@ class TrainingProgressSensor(BaseSensorOperator):
         self,
         *,
         job: Any = None,
+        pod_selector: str | None = None,
+        namespace: str | None = None,
+        conn_id: str = "kubernetes_default",
+        container: str | None = None,
         log: str | None = None,
         touched: str | None = None,
         until_step: int | str | None = None,
@@ -74,14 +100,18 @@ class TrainingProgressSensor(BaseSensorOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if (job is not None and log is not None) or (job is None and log is None and touched is None):
+        sources = sum(source is not None for source in (job, pod_selector, log))
+        if sources > 1 or (not sources and touched is None):
             raise ValueError(
-                "TrainingProgressSensor: give either job (a JobRef record) or log (a path or a glob), or touched."
+                "TrainingProgressSensor: give one of job (a JobRef record), pod_selector (labels) and log (a path or a "
+                "glob), or touched."
             )
-        if job is None and log is None and until_step in (None, ""):
+        if pod_selector is not None:
+            check_selector(pod_selector)
+        if not sources and until_step in (None, ""):
             raise ValueError(
                 "until_step: missing. A file's changes (touched) don't tell when training ends. Give until_step (how "
-                "many changes), or job or log beside it."
+                "many changes), or job, pod_selector or log beside it."
             )
         if poll_interval <= 0:
             raise ValueError(f"poll_interval: {poll_interval!r} is not allowed. Give seconds above 0.")
@@ -90,6 +120,7 @@ class TrainingProgressSensor(BaseSensorOperator):
         if end_pattern is not None:
             compile_end(end_pattern)
         self.job, self.log_files, self.touched = job, log, touched
+        self.pod_selector, self.namespace, self.conn_id, self.container = pod_selector, namespace, conn_id, container
         self.until_step = until_step
         self.end_pattern, self.progress_pattern = end_pattern, progress_pattern
         self.hang = hang if isinstance(hang, HangSettings) else HangSettings(**(hang or {}))
@@ -138,16 +169,25 @@ class TrainingProgressSensor(BaseSensorOperator):
         except (TimeoutError, asyncio.TimeoutError):
             raise AirflowSensorTimeout(f"It has neither ended nor hung within {self.timeout:g} s.") from None
 
+    def _selection(self) -> dict[str, Any] | None:
+        if self.pod_selector is None:
+            return None
+        where = {"namespace": self.namespace or None, "conn_id": self.conn_id, "container": self.container}
+        return {"selector": self.pod_selector, **where}
+
     def _order(self, context: Context) -> LookoutOrder:
         from airflow_ft.attempts.lookout import LookoutOrder
         from airflow_ft.attempts.sight import detector_settings
         from airflow_ft.operators.desk import try_info
 
+        if self.pod_selector is not None:
+            check_selector(self.pod_selector)
         job = json.loads(self.job) if isinstance(self.job, str) else self.job
         return LookoutOrder.from_record(
             {
                 "info": try_info(context),
                 "ref": job,
+                "pods": self._selection(),
                 "files": self.log_files,
                 "touched": self.touched,
                 "until_step": int(self.until_step) if self.until_step not in (None, "") else None,

@@ -32,7 +32,7 @@ class FakeApi:
         self.logs: dict[str, list[bytes]] = defaultdict(list)  # by pod, with stamps
         self.held: set[str] = set()  # pods whose agents say that training has failed
         self._grown = asyncio.Condition()
-        self._watchers: list[tuple[str, asyncio.Queue[bytes]]] = []
+        self._watchers: list[tuple[str, str, asyncio.Queue[bytes]]] = []  # path, selector, what to tell
 
     # --- what happens in the cluster -----------------------------------------------------------------------------
 
@@ -55,27 +55,51 @@ class FakeApi:
         self._forget(f"/api/v1/namespaces/ns/pods/{name}")
         await self._tell_readers()
 
+    def add_pod(self, name: str, labels: dict[str, str], node: str | None = "n1", **more: Any) -> None:
+        """Somebody else makes a pod. ``more`` goes into its spec."""
+        metadata = {"name": name, "labels": labels, "creationTimestamp": f"{BEGAN:%Y-%m-%dT%H:%M:%SZ}"}
+        spec = {"containers": [{"name": "main"}], "nodeName": node, **more}
+        pod = {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}}
+        self._add(f"/api/v1/namespaces/ns/pods/{name}", pod)
+        if node is not None:
+            self.change_pod(name, "Running", {"running": {"startedAt": "2026-01-01T00:00:00Z"}})
+
+    def change_pod(self, name: str, phase: str, state: Json, container: str = "main") -> None:
+        """The kubelet tells a new state of a pod's container."""
+        pod = self.objects[f"/api/v1/namespaces/ns/pods/{name}"]
+        pod["status"] = {"phase": phase, "containerStatuses": [{"name": container, "state": state}]}
+        self._tell("MODIFIED", "/api/v1/namespaces/ns/pods", pod)
+
+    async def end_pod(self, name: str, code: int, container: str = "main") -> None:
+        """A pod's container ends."""
+        ended = {
+            "exitCode": code,
+            "reason": "Completed" if code == 0 else "Error",
+            "finishedAt": "2026-01-01T01:00:00Z",
+        }
+        self.change_pod(name, "Succeeded" if code == 0 else "Failed", {"terminated": ended}, container)
+        await self._tell_readers()
+
+    def _tell(self, what: str, collection: str, item: Json) -> None:
+        event = json.dumps({"type": what, "object": item}).encode() + b"\n"
+        for path, selector, queue in self._watchers:
+            if path == collection and _is_selected(item, selector):
+                queue.put_nowait(event)
+
     async def _tell_readers(self) -> None:
         async with self._grown:
             self._grown.notify_all()
 
     def _forget(self, path: str) -> None:
         gone = self.objects.pop(path)
-        collection = path.rpartition("/")[0]
-        event = json.dumps({"type": "DELETED", "object": gone}).encode() + b"\n"
-        for watched, queue in self._watchers:
-            if watched == collection:
-                queue.put_nowait(event)
+        self._tell("DELETED", path.rpartition("/")[0], gone)
 
     def _add(self, path: str, item: Json) -> Json:
         if path in self.objects:
             raise ApiError(409, "AlreadyExists", path)
         item["metadata"]["uid"] = f"uid-{len(self.objects)}-{path.rpartition('/')[2]}"
         self.objects[path] = item
-        event = json.dumps({"type": "ADDED", "object": item}).encode() + b"\n"
-        for watched, queue in self._watchers:
-            if watched == path.rpartition("/")[0]:
-                queue.put_nowait(event)
+        self._tell("ADDED", path.rpartition("/")[0], item)
         return item
 
     def _run(self, job: Json) -> None:
@@ -103,7 +127,8 @@ class FakeApi:
     async def get(self, path: str, **query: Any) -> Json:
         """A list."""
         await self._called()
-        items = [item for of, item in self.objects.items() if of.rpartition("/")[0] == path]
+        there = [item for of, item in self.objects.items() if of.rpartition("/")[0] == path]
+        items = [item for item in there if _is_selected(item, query.get("labelSelector") or "")]
         return {"items": items, "metadata": {"resourceVersion": "1"}}
 
     async def find(self, path: str) -> Json | None:
@@ -158,7 +183,7 @@ class FakeApi:
         """A watch, or a log."""
         await self._called()
         if not path.endswith("/log"):
-            yield _Body(self._watch(path))
+            yield _Body(self._watch(path, str((query or {}).get("labelSelector") or "")))
             return
         pod = path.split("/")[-2]
         if f"/api/v1/namespaces/ns/pods/{pod}" not in self.objects:
@@ -169,14 +194,14 @@ class FakeApi:
         self.calls += 1
         await asyncio.sleep(self.delay)
 
-    async def _watch(self, path: str) -> AsyncIterator[bytes]:
+    async def _watch(self, path: str, selector: str) -> AsyncIterator[bytes]:
         queue: asyncio.Queue[bytes] = asyncio.Queue()
-        self._watchers.append((path, queue))
+        self._watchers.append((path, selector, queue))
         try:
             while True:
                 yield await queue.get()
         finally:
-            self._watchers.remove((path, queue))
+            self._watchers.remove((path, selector, queue))
 
     async def _log(self, pod: str, query: dict[str, Any]) -> AsyncIterator[bytes]:
         stamps, since = query.get("timestamps"), str(query.get("sinceTime", ""))[:19]
@@ -192,6 +217,13 @@ class FakeApi:
             async with self._grown:
                 if len(self.logs.get(pod, ())) <= at:
                     await self._grown.wait()
+
+
+def _is_selected(item: Json, selector: str) -> bool:
+    """Whether an object has these labels: ``a=b`` and ``a``, joined by commas."""
+    labels = item["metadata"].get("labels") or {}
+    wanted = [part.partition("=") for part in selector.split(",") if part]
+    return all(name in labels and (not equals or labels[name] == value) for name, equals, value in wanted)
 
 
 class _Body:

@@ -56,6 +56,17 @@ def test_deferred_it_hands_one_record_to_the_trigger(tmp_path: Path) -> None:
     assert deferral.value.timeout == timedelta(seconds=60)
 
 
+@pytest.mark.parametrize(
+    "selector",
+    ["app=llama", "app==llama,tier!=x", "app in (a, b),!legacy", "training.kubeflow.org/job-name", "app={{ 1 }}", "a="],
+)
+def test_the_labels_of_pods_go_to_the_trigger(selector: str) -> None:
+    with pytest.raises(TaskDeferred) as deferral:
+        sensor(pod_selector=selector, namespace="ml", conn_id="gpus").execute({"ti": Instance()})  # type: ignore[typeddict-item]
+    order = deferral.value.trigger.serialize()[1]["order"]
+    assert (order["pods"]["selector"], order["pods"]["namespace"], order["pods"]["conn_id"]) == (selector, "ml", "gpus")
+
+
 def test_what_the_trigger_fires_is_sanitised_and_not_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "a.log").write_text("step 1/2 loss nan\nstep 2/2 loss nan\n")
     order = {
@@ -117,6 +128,10 @@ def test_the_timeout_holds_in_the_worker_too(tmp_path: Path) -> None:
         ({}, ValueError),
         ({"job": {}, "log": "x"}, ValueError),
         ({"touched": "x"}, ValueError),
+        ({"log": "x", "pod_selector": "app=llama"}, ValueError),
+        ({"pod_selector": ""}, ValueError),
+        ({"pod_selector": "app=llama role=worker"}, ValueError),
+        ({"pod_selector": "app in worker"}, ValueError),
         ({"log": "x", "hang": {"judgement_seconds": 5, "check_interval_seconds": 15}}, SettingsError),
         ({"log": "x", "hang": {"ceiling_seconds": 60}}, SettingsError),
         ({"log": "x", "poll_interval": 0}, ValueError),

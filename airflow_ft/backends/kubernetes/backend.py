@@ -14,6 +14,7 @@ from airflow_ft.backends.base import (
     LogTail,
     Observation,
     Order,
+    PodSelection,
     PoolView,
     StackGroup,
     Submission,
@@ -21,7 +22,7 @@ from airflow_ft.backends.base import (
     TrainingJob,
     UnreachableError,
 )
-from airflow_ft.backends.kubernetes import cluster, creation, ending, facts, logs, orders, records, telling
+from airflow_ft.backends.kubernetes import cluster, creation, ending, facts, logs, orders, probes, records, selected, telling
 from airflow_ft.backends.kubernetes.api import ApiError
 from airflow_ft.backends.kubernetes.cluster import Cluster, JobView
 from airflow_ft.backends.kubernetes.job import KubernetesJob
@@ -38,13 +39,22 @@ class KubernetesBackend:
     """Training on Kubernetes. What it remembers it could see again; the truth is in the cluster."""
 
     name: ClassVar[str] = KubernetesJob.backend
-    can: ClassVar[frozenset[Capability]] = frozenset(Capability) - {Capability.PROBE}
+    can: ClassVar[frozenset[Capability]] = frozenset(Capability)
     poll_seconds: ClassVar[float] = 1.0  # a look at memory: the watch is what asks the cluster
 
     def check(self, job: TrainingJob) -> None:
         """Raise ``SubmissionRefusedError`` with everything that is wrong."""
         try:
             _kubernetes(job).document  # noqa: B018 - reading it validates what templates had kept from being read
+        except ValueError as error:
+            raise SubmissionRefusedError(str(error)) from error
+
+    def probe_job(self, job: TrainingJob, command: tuple[str, ...], nodes: int) -> TrainingJob:
+        """Return a plain Job with the pods of the training and another command."""
+        mine = _kubernetes(job)
+        self.check(mine)
+        try:
+            return probes.probing(mine, command, nodes)
         except ValueError as error:
             raise SubmissionRefusedError(str(error)) from error
 
@@ -167,6 +177,16 @@ class KubernetesBackend:
         elif record is not None:  # nobody came to make the object, and nobody will
             await records.mark_closing(where.api, namespace, record, name, closed)
             await records.close(where.api, namespace, record, name)
+
+    async def observe_pods(self, selection: PodSelection) -> Observation:
+        """Say what pods of somebody else do."""
+        return await selected.of(selection).observe()
+
+    async def read_pod_logs(
+        self, selection: PodSelection, cursors: Cursors, limit: int
+    ) -> tuple[Sequence[LogChunk], Cursors]:
+        """Return what they printed since ``cursors``."""
+        return await selected.of(selection).read_logs(cursors, limit)
 
     async def close(self) -> None:
         """End all watches and streams of this event loop (they end by themselves with the loop)."""

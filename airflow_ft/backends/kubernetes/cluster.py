@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from datetime import datetime, timezone
+from typing import Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from airflow_ft.backends.base import UnreachableError
@@ -49,21 +50,36 @@ def pods_path(namespace: str) -> str:
     return f"/api/v1/namespaces/{namespace}/pods"
 
 
+class View(Protocol):
+    """What is known of something that is looked at. It ends when nobody has looked for ``IDLE_SECONDS``."""
+
+    used_at: float
+
+    def stop(self) -> None:
+        """End all streams."""
+
+
+ViewT = TypeVar("ViewT", bound=View)
+
+
 class Cluster:
     """One API server, seen from one event loop."""
 
     def __init__(self, conn_id: str) -> None:
         self.api = Api(conn_id)
         self._collections: dict[tuple[str, str], Collection] = {}
-        self._views: dict[str, JobView] = {}
+        self._views: dict[str, View] = {}
         self._keeper = asyncio.get_running_loop().create_task(self._keep_house(), name=f"cluster {conn_id}")
 
     def view(self, ref: JobRef) -> JobView:
         """Return what is known of a job."""
-        key = f"{ref.name}/{ref.uid}"
+        return self.kept(f"{ref.name}/{ref.uid}", lambda: JobView(self, ref))
+
+    def kept(self, key: str, make: Callable[[], ViewT]) -> ViewT:
+        """Return the view under a key, made anew if nobody looked at it for long."""
         if key not in self._views:
-            self._views[key] = JobView(self, ref)
-        return self._views[key]
+            self._views[key] = make()
+        return cast("ViewT", self._views[key])
 
     async def objects(self, path: str, selector: str = "", *, watch: bool = True) -> dict[str, Json]:
         """Return the objects under a path, from the shared watch. Raises ``UnreachableError`` or ``ApiError``."""

@@ -97,6 +97,11 @@ class Stream:
         """Whether it has been started."""
         return self._task is not None
 
+    @property
+    def is_read_out(self) -> bool:
+        """Whether the log has ended and all of it was handed out."""
+        return self.finished and not self._buffer
+
     def take(self, limit: int) -> bytes:
         """Hand out what was read, whole lines, at most ``limit`` bytes."""
         taken: list[bytes] = []
