@@ -22,6 +22,7 @@ from kubernetes_asyncio.client import ApiClient, Configuration
 from airflow_ft.backends.base import UnreachableError
 from airflow_ft.backends.kubernetes import access
 from airflow_ft.backends.kubernetes.kinds import Json
+from airflow_ft.backends.kubernetes.pace import Pace
 from airflow_ft.backends.time_limits import within
 
 CALL_SECONDS = 10.0
@@ -62,6 +63,7 @@ class Api:
         self.calls = 0  # requests sent, streams included
         self._client: ApiClient | None = None
         self._loading = asyncio.Lock()
+        self._pace = Pace()
 
     async def close(self) -> None:
         """Close all connections."""
@@ -118,6 +120,7 @@ class Api:
     ) -> Json:
         """Make a call and return the answer's JSON. Raises ``ApiError`` or ``UnreachableError``."""
         for left in reversed(range(tries)):
+            await self._pace.turn()  # waiting for it is no part of the call's time
             try:
                 return await within(CALL_SECONDS, self._once(method, path, query or {}, body, content))
             except (UnreachableError, TimeoutError) as error:
@@ -127,8 +130,11 @@ class Api:
         raise AssertionError("unreachable")
 
     async def _once(self, method: str, path: str, query: Mapping[str, Any], body: Json | None, content: str) -> Json:
-        async with self.stream(path, query, method=method, body=body, content=content) as response:
+        response = await self._opened(method, path, query, body, content, None)
+        try:
             raw = await _read(response)
+        finally:
+            response.close()
         try:
             answer = json.loads(raw)
         except ValueError as error:
@@ -143,16 +149,14 @@ class Api:
         path: str,
         query: Mapping[str, Any] | None = None,
         *,
-        method: str = "GET",
-        body: Json | None = None,
-        content: str = "application/json",
         silence_seconds: float | None = None,
     ) -> AsyncIterator[aiohttp.ClientResponse]:
         """Open a request whose answer is read piece by piece. Raises ``ApiError`` or ``UnreachableError``.
 
         :param silence_seconds: without a byte for so long it is broken off.
         """
-        response = await self._opened(method, path, query or {}, body, content, silence_seconds)
+        await self._pace.turn()
+        response = await self._opened("GET", path, query or {}, None, "application/json", silence_seconds)
         try:
             yield response
         finally:
@@ -201,6 +205,7 @@ class Api:
 
     async def execute(self, namespace: str, pod: str, container: str, argv: Sequence[str], seconds: float) -> Executed:
         """Run a command in a container. Raises ``UnreachableError``, and ``ApiError`` if there is no such container."""
+        await self._pace.turn()
         try:
             return await within(seconds, self._execute(namespace, pod, container, argv))
         except TimeoutError as error:
