@@ -26,6 +26,7 @@ from airflow_ft.backends.base import (
     CancelledJobError,
     Capability,
     JobState,
+    RunsProbes,
     Submission,
     SubmissionRefusedError,
     TrainingJob,
@@ -75,7 +76,9 @@ class Prober:
     @asynccontextmanager
     async def run(self, probe: Probe) -> AsyncIterator[tuple[JobRef, Outcome]]:
         """Run a test, and hand over the job that is over or late: it is removed afterwards. Raises ``BackendError``."""
-        job = self.job.model_copy(update={"command": probe.command, "nodes": len(probe.nodes)})
+        refuse_probes(self.backend)
+        assert isinstance(self.backend, RunsProbes), "who says that it can has the method"
+        job = self.backend.probe_job(self.job, probe.command, len(probe.nodes))
         submission = Submission(
             name=probe.name,
             chain_id=self.chain_id,

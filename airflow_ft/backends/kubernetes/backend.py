@@ -22,7 +22,18 @@ from airflow_ft.backends.base import (
     TrainingJob,
     UnreachableError,
 )
-from airflow_ft.backends.kubernetes import cluster, creation, ending, facts, logs, orders, probes, records, selected, telling
+from airflow_ft.backends.kubernetes import (
+    cluster,
+    creation,
+    ending,
+    facts,
+    logs,
+    orders,
+    probes,
+    records,
+    selected,
+    telling,
+)
 from airflow_ft.backends.kubernetes.api import ApiError
 from airflow_ft.backends.kubernetes.cluster import Cluster, JobView
 from airflow_ft.backends.kubernetes.job import KubernetesJob

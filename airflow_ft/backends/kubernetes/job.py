@@ -111,7 +111,7 @@ class KubernetesJob(TrainingJob):
     def gpus(self) -> int:
         """How many GPUs one attempt holds, as its containers ask for them."""
         templates = self.kind.templates(self.document)
-        return sum(one.count * _gpus_of(walk(self.document, one.path)) for one in templates if one.role == TRAINS)
+        return sum(one.count * gpus_of(walk(self.document, one.path)) for one in templates if one.role == TRAINS)
 
     def digest(self) -> str:
         """Fingerprint of the job: the same name with another one is another job."""
@@ -277,8 +277,8 @@ def _parsed(text: str) -> Json:
     return documents[0]
 
 
-def _gpus_of(pod: Any) -> int:
-    """Count what the containers of a pod template may use."""
+def gpus_of(pod: Any) -> int:
+    """Count the GPUs that the containers of a pod template may use."""
     containers = walk(pod, ("spec", "containers")) if isinstance(pod, dict) else None
     limits = [walk(one, ("resources", "limits")) or {} for one in containers or () if isinstance(one, dict)]
     wanted = [value for limit in limits for name, value in limit.items() if GPU in str(name)]

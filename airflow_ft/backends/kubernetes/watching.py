@@ -29,6 +29,7 @@ FIRST_SECONDS = 15.0
 PAUSE_SECONDS, MAX_PAUSE_SECONDS = 0.2, 15.0
 LIVED_SECONDS = 0.5  # a watch that is closed sooner is a proxy's way to say no
 PAGE = 500
+APPLIED = "kubectl.kubernetes.io/last-applied-configuration"
 
 
 class Collection:
@@ -162,11 +163,25 @@ class Collection:
 
 
 def slim(item: Json) -> Json:
-    """Return an object without what nobody reads and most of it is."""
+    """Return an object without what nobody reads and most of it is: a user's environment alone may be 256 kB a pod."""
     metadata = item.get("metadata")
     if isinstance(metadata, dict):
         metadata.pop("managedFields", None)
+        annotations = metadata.get("annotations")
+        if isinstance(annotations, dict):
+            annotations.pop(APPLIED, None)
+    _drop_environments(item.get("spec"))
     return item
+
+
+def _drop_environments(part: Any) -> None:
+    if isinstance(part, dict):
+        part.pop("env", None)
+        for value in part.values():
+            _drop_environments(value)
+    elif isinstance(part, list):
+        for value in part:
+            _drop_environments(value)
 
 
 async def lines_of(response: aiohttp.ClientResponse) -> Any:
