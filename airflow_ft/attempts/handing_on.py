@@ -39,6 +39,7 @@ class StageSettings(Record):
     cluster: str = ""
     progress_pattern: str | None = None
     attempt_timeout_seconds: float | None = None
+    deferrable: bool = True  # whether there is a triggerer
 
 
 class StageAttempt(Record):

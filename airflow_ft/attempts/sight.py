@@ -62,11 +62,12 @@ class Sight:
         self._heard: dict[str, int] = {}  # the newest generation that the agent in this log has told of
         self._behind: set[str] = set()  # the logs that still hold lines of the generation before
         self.samples: deque[Sample] = deque(maxlen=KEPT_SAMPLES)  # of this silence, from the agents' lines
-        self._vitals: dict[str, list[RankVitals]] = {}  # the newest of each node
+        self._vitals: dict[str, list[RankVitals]] = {}  # by log (several pods share a node), the newest last
         self._afresh: int | None = None  # the newest step that only a fresh look has found
         self._marked = True  # whether the beginning of this generation was read in the log
         self.generation = 0
         self.expected = 0  # the newest generation that the backend has told of
+        self.over_since: datetime | None = None  # set by who looks at a run later than at its end
         self.cursors: Cursors = {}
         self.recoveries: dict[int, Recovery] = {0: order.recovery} if order.recovery else {}  # by generation
         self.loaded_checkpoint = order.last_checkpoint
@@ -133,14 +134,17 @@ class Sight:
         return told
 
     def _take_vitals(self, text: str, source: str, now: datetime) -> None:
-        """The agents' own lines: the second signals of a backend that can't look at processes itself."""
+        """The agents' own lines: the second signals where the backend can't look at processes itself."""
         try:
             said = json.loads(text)
         except (ValueError, RecursionError):
             return
-        node = source.partition("/")[0]
-        self._vitals[node] = read_ranks(node, said.get("ranks") if isinstance(said, dict) else None)
-        ranks = tuple(rank for ranks in self._vitals.values() for rank in ranks)
+        self._vitals.pop(source, None)
+        entries = said.get("ranks") if isinstance(said, dict) else None
+        self._vitals[source] = read_ranks(source.partition("/")[0], entries)
+        told = [(log, rank) for log, ranks in self._vitals.items() for rank in ranks]
+        newest = {rank.rank if rank.rank is not None else log: rank for log, rank in told}
+        ranks = tuple(newest.values())  # a rank that was placed anew is told by its old log, too
         at = now.timestamp()
         if self.samples and at - self.samples[-1].at < SAME_SAMPLE_SECONDS:
             self.samples.pop()  # the nodes of one period, one after the other
@@ -209,6 +213,11 @@ class Sight:
         return self._hang.silence > self._hang.threshold() / 2
 
     @property
+    def silence(self) -> float:
+        """How long the silence has lasted, in seconds."""
+        return self._hang.silence
+
+    @property
     def seconds_left(self) -> float:
         """How much more silence is allowed."""
         return self._hang.threshold() - self._hang.silence
@@ -219,8 +228,8 @@ class Sight:
         return self._hang.slowdown
 
     def run(self) -> Run:
-        """Return what the current generation has achieved."""
-        now, progress = self._now(), self.progress
+        """Return what the current generation has achieved: until now, or until it was seen to fail."""
+        now, progress = self.over_since or self._now(), self.progress
         last = progress.at or now
         beyond = (last - self._beyond_since).total_seconds() if self._beyond_since else 0.0
         saved = progress.checkpoint
@@ -257,7 +266,7 @@ class Sight:
         if at is None and self.recovery is not None:
             at, loss = self.recovery.died_at_step, self.recovery.loss_before
         self.recoveries[self.generation] = begin(at, self.loaded_checkpoint, loss)
-        self._beyond_since = self._saved_at = None
+        self._beyond_since = self._saved_at = self.over_since = None
         self._foreign = (0, None)
         self._generation_since = self._now()
         self._reader.restarted()

@@ -72,6 +72,7 @@ class StageWatch(Watch):
         seen = await self._look()
         self._sight.expected = max(self._sight.expected, seen.generation)
         await self._read()
+        self._sight.over_since = fault.detected_at  # the stages before have taken their time; training has not run on
         if seen.generation > fault.generation:
             self._learn(seen)
         self._account.remember_recovery()

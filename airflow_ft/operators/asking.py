@@ -52,7 +52,7 @@ class AsksPeople:
         """Ask, and park the task."""
         chain = store.load()
         if chain is not None and is_open(chain.decision):
-            ask_person(context["ti"], chain, self.policy, _asked_at(chain, store), self.log)
+            ask_person(context["ti"], chain, self.policy, asked_at(chain, store), self.log)
 
     def _ask_again(self, context: Any, store: ChainStore, info: TryInfo, quiet_seconds: float) -> None:
         """Look whether the question, which an earlier try has asked, was answered; else ask once more."""
@@ -61,12 +61,7 @@ class AsksPeople:
             return
         if not self.deferrable:
             self._ask(context, store)  # there may be no triggerer
-        from airflow.sdk.exceptions import TaskDeferred
-
-        self.log.info("A person was asked already; looking for the answer.")
-        asked_at = _asked_at(chain, store)
-        trigger = AnswerTrigger(info.to_record(), asked_at.isoformat(), quiet_seconds)
-        raise TaskDeferred(trigger=trigger, method_name=METHOD)
+        look_for_answer(info, asked_at(chain, store), quiet_seconds, self.log)
 
     def person_answered(self, context: Any, event: Any = None) -> Any:
         """Take a person's answer (or the default, at the deadline): record first, act second."""
@@ -83,7 +78,7 @@ class AsksPeople:
         if chain is None or not is_open(chain.decision):
             self.log.warning("The answer is to no open question; looking at the job instead.")
             return self.execute(context)
-        if isinstance(event, dict) and event.get(NOT_ANSWERED):
+        if not_answered(event):
             self._ask(context, store)
         return self._take_answer(context, store, chain, event)
 
@@ -149,6 +144,19 @@ def ask_person(ti: Any, chain: Chain, policy: FaultTolerancePolicy, asked_at: da
     raise TaskAwaitingInput(method_name=METHOD, timeout=left)
 
 
+def look_for_answer(info: TryInfo, asked: datetime, quiet_seconds: float, log: Any) -> None:
+    """Defer to a trigger that reads what was answered to the question of ``asked``. Raises ``TaskDeferred``, always."""
+    from airflow.sdk.exceptions import TaskDeferred
+
+    log.info("A person was asked already; looking for the answer.")
+    raise TaskDeferred(trigger=AnswerTrigger(info.to_record(), asked.isoformat(), quiet_seconds), method_name=METHOD)
+
+
+def not_answered(event: Any) -> bool:
+    """Whether an event says that nobody has answered yet: then the question is asked (once more)."""
+    return isinstance(event, dict) and bool(event.get(NOT_ANSWERED))
+
+
 def understood(event: Any, policy: FaultTolerancePolicy) -> tuple[str, str]:
     """Return the answer, and who gave it."""
     told = event if isinstance(event, dict) else {}
@@ -166,7 +174,8 @@ def is_open(decision: Decision | None) -> bool:
     return decision is not None and decision.action is Action.ASK
 
 
-def _asked_at(chain: Chain, store: ChainStore) -> datetime:
+def asked_at(chain: Chain, store: ChainStore) -> datetime:
+    """Return when the question that stands in the chain arose."""
     attempt = store.load_attempt(chain.attempts - 1)
     return attempt.ended_at if attempt is not None and attempt.ended_at is not None else now()
 

@@ -76,6 +76,7 @@ def fault_tolerant_training(
             "policy": policy,
             "progress_pattern": progress_pattern,
             "attempt_timeout": attempt_timeout,
+            "deferrable": deferrable,
         }
         _Unrolling(submitting, attempts, own, told, {"notify": notify}, deferrable).build()
     return outer

@@ -19,6 +19,7 @@ class Stages(Task):
     """The same task as the stages of the explicit form; each stage is a process of its own."""
 
     book_record: Any = None
+    between_seconds = 0.0  # what Airflow takes from one stage to the next
 
     @property
     def book(self) -> Book:
@@ -67,6 +68,7 @@ class Stages(Task):
             self.record(self.run(self.stage_watch().watch()))
             self.take_sight()
         for step in ("diagnose", "decide"):
+            self.wait(self.between_seconds)
             fault = self.book.fault
             if fault is not None:
                 self.book.fault = self.run(getattr(self.stage_watch(), step)(fault))

@@ -65,6 +65,20 @@ def _without_times(value: Any) -> Any:
     return value
 
 
+@pytest.mark.parametrize("name", ["crash restarted in place", "hang"])
+def test_the_time_that_stages_take_is_not_the_trainings(name: str) -> None:
+    """Neither as time of healthy running, nor as work that was lost."""
+
+    def run_of(between_seconds: float) -> Any:
+        task = Stages(*SCRIPTS[name], nodes=2, policy=FaultTolerancePolicy.full(hang=QUICK))
+        task.between_seconds = between_seconds
+        until_decided(task)
+        assert task.book.fault is not None and task.book.fault.incident is not None
+        return task.book.fault.incident.run
+
+    assert run_of(45.0) == run_of(0.0)
+
+
 def test_a_job_that_has_nothing_wrong_is_watched_to_its_end() -> None:
     task = Stages([Run(last=30)])
     assert task.run_stages() == "success"

@@ -9,16 +9,17 @@ from typing import Any
 
 import pytest
 from airflow.sdk import DAG
-from airflow.sdk.exceptions import DownstreamTasksSkipped
+from airflow.sdk.exceptions import DownstreamTasksSkipped, TaskDeferred
 
 from airflow_ft.attempts.faults import TryAgainLaterError
-from airflow_ft.attempts.handing_on import OWN_BOOK, Book
+from airflow_ft.attempts.handing_on import OWN_BOOK, SETTINGS, Book, StageSettings
 from airflow_ft.backends.local.job import LocalJob
 from airflow_ft.core.chain import Attempt, AttemptState, Chain, End, Outcome
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.operators.stages.base import BOOK_KEY, RETRIES, Group
 from airflow_ft.operators.stages.submit import SEEN_KEY
 from airflow_ft.taskgroups.training import fault_tolerant_training
+from airflow_ft.triggers.answers import NOT_ANSWERED, AnswerTrigger
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 GROUP = "training"
@@ -180,6 +181,35 @@ def test_a_delay_is_waited_without_a_worker(dag: DAG, monkeypatch: pytest.Monkey
     monkeypatch.setattr("airflow_ft.operators.stages.submit.now", lambda: NOON.replace(second=57))
     stage._wait()
     assert slept == [3.0]
+
+
+@pytest.mark.parametrize(("try_number", "deferrable", "looks"), [(1, True, False), (2, True, True), (2, False, False)])
+def test_an_answer_that_a_lost_try_did_not_take_is_looked_for_before_it_is_asked_again(
+    dag: DAG, monkeypatch: pytest.MonkeyPatch, try_number: int, deferrable: bool, looks: bool
+) -> None:
+    """Airflow keeps it with the question. Without a triggerer nobody can read it."""
+    stage: Any = dag.get_task(full("attempt_0.decide"))
+    question = Decision(action=Action.ASK, reason="What now?")
+    written = book(1, concluded=End.FAULT, decision=question)
+    written["values"][SETTINGS] = StageSettings(deferrable=deferrable).to_record()
+    ti = Instance({(full("submit"), BOOK_KEY): written}, {full("submit"): "success"}, stage.task_id)
+    ti.try_number = try_number
+    monkeypatch.setattr("airflow_ft.operators.stages.faults.ask_person", parked)
+    with pytest.raises(TaskDeferred if looks else ParkedError) as raised:
+        stage._guarded(context(ti), lambda: stage.stage(context(ti)))
+    if looks:
+        assert isinstance(raised.value, TaskDeferred) and isinstance(raised.value.trigger, AnswerTrigger)
+        assert raised.value.method_name == "person_answered"
+        with pytest.raises(ParkedError):
+            stage.person_answered(context(ti), {NOT_ANSWERED: True})
+
+
+class ParkedError(Exception):
+    """A person is asked."""
+
+
+def parked(*_: Any) -> None:
+    raise ParkedError
 
 
 def test_a_group_knows_what_comes_after_each_of_its_tasks() -> None:

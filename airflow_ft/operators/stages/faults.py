@@ -10,8 +10,8 @@ from airflow_ft.attempts.record import STOPPED, answer_question, with_event
 from airflow_ft.attempts.staged import chosen, said_by_stage
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import FaultClass
-from airflow_ft.operators.asking import ask_person, is_open, understood
-from airflow_ft.operators.desk import now
+from airflow_ft.operators.asking import ask_person, asked_at, is_open, look_for_answer, not_answered, understood
+from airflow_ft.operators.desk import now, quiet, try_info
 from airflow_ft.operators.settings import TrainingSettingsError
 from airflow_ft.operators.stages.base import StageOperator
 
@@ -65,12 +65,17 @@ class DecidingStage(StageOperator):
 
     # --- a person is asked ---------------------------------------------------------------------------------------
 
-    def _ask(self, context: Any) -> None:
-        """Park this task until a person has answered the question that stands in the chain."""
-        chain = self._chain()
-        last = self.book.chain.load_attempt(chain.attempts - 1)
-        asked_at = last.ended_at if last is not None and last.ended_at is not None else now()
-        ask_person(context["ti"], chain, self.policy, asked_at, self.log)
+    def _ask(self, context: Any, *, anew: bool = True) -> None:
+        """Park this task until a person has answered the question that stands in the chain.
+
+        :param anew: whether it has just arisen. Else a try of this task that was lost may have asked already, and what
+            was answered is kept: it is looked for first, where there is a triggerer.
+        """
+        chain, info = self._chain(), try_info(context)
+        since = asked_at(chain, self.book.chain)
+        if not anew and info.try_number > 1 and self.book.settings.deferrable:
+            look_for_answer(info, since, quiet(), self.log)
+        ask_person(context["ti"], chain, self.policy, since, self.log)
 
     def person_answered(self, context: Any, event: Any = None) -> Any:
         """Take a person's answer (or the default, at the deadline), and go on."""
@@ -79,6 +84,8 @@ class DecidingStage(StageOperator):
     def _answered(self, context: Any, event: Any) -> Any:
         chain = self._chain()
         if is_open(chain.decision):
+            if not_answered(event):
+                self._ask(context)
             answer, by = understood(event, self.policy)
             chain = answer_question(self.book.chain, chain, answer, by, self.policy, now())
             self._told(context, chain)
@@ -123,9 +130,9 @@ class FaultPolicyBranchOperator(DecidingStage):
         if fault is not None and fault.incident is not None and is_open(fault.incident.decision):
             self.book.set(ASKED, fault.but(incident=None).to_record())
             self._recorded(context, self._step(context, lambda watch, seen=fault: watch.carry_out(seen)))  # type: ignore[misc]
-            fault = None
-        if is_open(self._chain().decision):
             self._ask(context)
+        if is_open(self._chain().decision):
+            self._ask(context, anew=False)
         decision = fault.incident.decision if fault is not None and fault.incident else self._chain().decision
         action = decision.action if decision is not None else Action.RESUBMIT  # it adopts what runs
         chosen_task = self.tasks[self.BRANCHES.get(action, "give_up")]

@@ -36,6 +36,7 @@ class _SubmittingStage(RendersJobs, ActingStage):
     :param policy: as that of ``FaultTolerantTrainingOperator``.
     :param progress_pattern: as that of ``FaultTolerantTrainingOperator``.
     :param attempt_timeout: the longest time one attempt may take; then training fails.
+    :param deferrable: whether the stages may defer. If not, no triggerer is needed.
     """
 
     template_fields: Sequence[str] = ("job", "attempt")
@@ -49,6 +50,7 @@ class _SubmittingStage(RendersJobs, ActingStage):
         policy: Any = None,
         progress_pattern: str | None = None,
         attempt_timeout: timedelta | None = None,
+        deferrable: bool = True,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -57,7 +59,8 @@ class _SubmittingStage(RendersJobs, ActingStage):
         self.job = job if hasattr(job, "iter_references") else job_from(job)
         self.progress_pattern = progress_pattern
         self.attempt_timeout = attempt_timeout
-        refuse_arguments(True, attempt_timeout, progress_pattern, 0, self.notify)
+        self.deferrable = deferrable
+        refuse_arguments(deferrable, attempt_timeout, progress_pattern, 0, self.notify)
         self._killed = False
 
     def on_kill(self) -> None:
@@ -80,6 +83,7 @@ class _SubmittingStage(RendersJobs, ActingStage):
             cluster=cluster_of(job),
             progress_pattern=self.progress_pattern,
             attempt_timeout_seconds=timeout.total_seconds() if timeout else None,
+            deferrable=self.deferrable,
         )
         self.book.set(SETTINGS, settings.to_record())
         starter = Starter(
@@ -100,7 +104,7 @@ class _SubmittingStage(RendersJobs, ActingStage):
             self.log.warning("%s", fault)
         except PersonNeededError:
             self._told(context, self._chain())
-            self._ask(context)
+            self._ask(context, anew=False)
         else:
             self._told(context, chain)
         seen: dict[str, JsonValue] = {"max_tries": try_info(context).max_tries, "segment": self._chain().segment}
@@ -134,7 +138,7 @@ class SubmitTrainingOperator(_SubmittingStage):
         """Begin the chain, or a new segment of it."""
         from airflow_ft.operators.triggerers import require_triggerer
 
-        if self.book.chain.load() is None:
+        if self.deferrable and self.book.chain.load() is None:
             require_triggerer()
         return self._submitted(context, self._chain_info(context))
 
