@@ -22,6 +22,7 @@ from airflow_ft.attempts.store import CHAIN_KEY, attempt_key, attempt_record, ch
 from airflow_ft.core.chain import Attempt, Chain, Debt, JobRef
 from airflow_ft.core.progress import Progress
 from airflow_ft.core.records import UnreadableRecordError
+from airflow_ft.views.books import keep_books
 from airflow_ft.views.records import ChainNotFoundError, read_chain
 
 WHY_LENGTH = 300
@@ -48,6 +49,7 @@ class Owed:
 
 def owed(session: Any) -> Iterator[Owed]:
     """Yield every job that nobody answers for."""
+    keep_books(session)
     for chain in _chains(session):
         try:
             yield from owed_by(session, chain)
