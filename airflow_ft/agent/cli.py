@@ -1,4 +1,4 @@
-"""The command line: ``run``, ``order``, ``stacks``, ``show``.
+"""The command line: ``run``, ``order``, ``stacks``, ``vitals``, ``show``.
 
 This is the agent's only interface to the outside besides its folder: backends put it in front of the training command
 (`run`), call it on the node by pods/exec or srun (the others), and read the exit code and the one line of JSON. An
@@ -30,7 +30,7 @@ def main(argv: list[str] | None = None) -> int:
     if unknown or words[cut:]:
         sys.stderr.write("ft-agent: unknown arguments: %s. See --help\n" % " ".join(unknown + words[cut:]))
         return 2
-    return {"order": _order, "stacks": _stacks, "show": _show}[options.verb](options)
+    return {"order": _order, "stacks": _stacks, "vitals": _vitals, "show": _show}[options.verb](options)
 
 
 def _run(options: argparse.Namespace, words: list[str], unknown: list[str]) -> int:
@@ -100,6 +100,13 @@ def _stacks(options: argparse.Namespace) -> int:
     return 0
 
 
+def _vitals(options: argparse.Namespace) -> int:
+    from . import vitals
+
+    print(json.dumps(vitals.read(os.path.abspath(options.dir)), separators=(",", ":")))
+    return 0
+
+
 def _show(options: argparse.Namespace) -> int:
     from . import orders, processes, state
 
@@ -119,7 +126,7 @@ def _show(options: argparse.Namespace) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="ft-agent", description="Beside the training command, on every node.")
-    verbs = parser.add_subparsers(dest="verb", required=True, metavar="run|order|stacks|show")
+    verbs = parser.add_subparsers(dest="verb", required=True, metavar="run|order|stacks|vitals|show")
     run = verbs.add_parser("run", allow_abbrev=False, help="start and supervise the command after `--`")
     run.add_argument("--dir", required=True, help="folder for state, orders and report; one agent at a time")
     run.add_argument("--attempt", default="attempt", help="name of the attempt; part of the rendezvous id")
@@ -149,6 +156,8 @@ def _parser() -> argparse.ArgumentParser:
     stacks.add_argument("--dir", required=True)
     stacks.add_argument("--peek", action="store_true", help="only what is on a CPU right now; disturbs nothing")
     stacks.add_argument("--no-signal", action="store_true", help="py-spy or nothing: for a run that isn't to be killed")
+    vitals = verbs.add_parser("vitals", allow_abbrev=False, help="print what the ranks on this node do right now")
+    vitals.add_argument("--dir", required=True)
     show = verbs.add_parser("show", allow_abbrev=False, help="print the agent's state and the orders it was given")
     show.add_argument("--dir", required=True)
     preflight = verbs.add_parser("preflight", allow_abbrev=False, help="look at this node before training")

@@ -1,7 +1,7 @@
 """Second signals: ask what the processes do before a silence is called a hang and acted upon.
 
-``Watch`` lets it take a sample at each look while training is silent for long; ``core.vitals`` compares the first and
-the last. Where the backend can't look at processes, the agents' lines in the log tell (``Sight.samples``), more rarely;
+``Watch`` lets it take samples while training is silent for long; ``core.vitals`` compares the first and the last. Where
+the backend can't look at processes (or not now), the agents' lines in the log tell (``Sight.samples``), more rarely;
 without agents there is no opinion, and silence alone has to last longer.
 
 Before a verdict is acted upon the logs' ends are read afresh. Shortly before it is due, and as long as ranks are busy
@@ -20,6 +20,7 @@ from airflow_ft.core.stackplaces import LOOKS, all_stand, frames, spinning, user
 from airflow_ft.core.vitals import (
     CONFIRMS,
     CONTRADICTS,
+    WINDOW_SECONDS,
     Opinion,
     Sample,
     gpus,
@@ -29,7 +30,7 @@ from airflow_ft.core.vitals import (
     waiting_opinion,
 )
 
-EVERY_SECONDS = 1.0
+EVERY_SECONDS, SHARE = 1.0, 64  # a look each second, or each 64th part of the silence: looks may cost a cluster calls
 KEPT = 16
 TAIL_BYTES = 65_536
 PEEK_EVERY_SECONDS = 0.5
@@ -42,6 +43,8 @@ class SecondSignals:
     def __init__(self, backend: Backend, ref: JobRef, desk: Desk) -> None:
         self._backend, self._ref, self._desk = backend, ref, desk
         self._samples: list[Sample] = []
+        self._own: list[Sample] = []  # of these, what the backend was asked for
+        self._asked_at = 0.0
         self._peeks: list[tuple[float, list[StackGroup]]] = []
         self._said = ""
         self._judged = 0  # the incident that was acted upon: it stays one, whatever the signals say later
@@ -53,7 +56,7 @@ class SecondSignals:
         """
         verdict = sight.verdict()
         if not sight.is_silent:
-            self._samples.clear()
+            self._samples, self._own = [], []
             self._peeks.clear()
             self._said = ""
             return None
@@ -76,17 +79,21 @@ class SecondSignals:
         return verdict.but(kind=heard.kind or verdict.kind, text=text, ranks=heard.ranks or verdict.ranks)
 
     async def _sample(self, sight: Sight) -> None:
+        if isinstance(self._backend, SeesVitals):
+            await self._look(self._backend, sight.silence)
+        seen = len(self._own) > 1 and self._own[-1].at - self._own[0].at >= WINDOW_SECONDS
+        self._samples = self._own if seen or not sight.samples else list(sight.samples)
+
+    async def _look(self, backend: SeesVitals, silence: float) -> None:
         at = self._desk.now().timestamp()
-        if not isinstance(self._backend, SeesVitals):
-            self._samples = list(sight.samples)
+        if at - self._asked_at < max(EVERY_SECONDS, silence / SHARE):
             return
-        if self._samples and at - self._samples[-1].at < EVERY_SECONDS:
-            return
+        self._asked_at = at
         try:
-            ranks = await limited(self._backend.vitals(self._ref), LOOK_SECONDS, "looking at the processes")
+            ranks = await limited(backend.vitals(self._ref), LOOK_SECONDS, "looking at the processes")
         except BackendError:
             return  # no opinion
-        self._samples = [*self._samples, Sample(at=at, ranks=tuple(ranks))][-KEPT:]
+        self._own = [*self._own, Sample(at=at, ranks=tuple(ranks))][-KEPT:]
 
     async def _advances_unseen(self, sight: Sight) -> bool:
         """Read the ends of the logs afresh: it may be our stream that has stalled, not the training (WAT-05)."""

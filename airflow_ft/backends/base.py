@@ -343,7 +343,10 @@ class SeesVitals(Protocol):
     """A backend that can see what the processes of a job do. Elsewhere silence is all there is to judge a hang."""
 
     async def vitals(self, ref: JobRef) -> Sequence[RankVitals]:
-        """Return CPU time, I/O and state of each rank. Cheap: it is asked each second while training is silent."""
+        """Return CPU time, I/O and state of every rank; one that isn't there has ended. Raises ``UnreachableError``.
+
+        It is asked once a second while training is silent, more rarely when that is allowed to last long.
+        """
 
 
 @runtime_checkable

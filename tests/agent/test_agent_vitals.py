@@ -124,6 +124,9 @@ def test_a_peek_sees_who_is_on_a_cpu_and_nobody_else(tmp_path: Path) -> None:
             looking = [*command, "stacks", f"--dir={tmp_path / 'a'}", "--peek"]
             found = json.loads(subprocess.run(looking, capture_output=True, check=True).stdout)
             seen = [(group["ranks"], group["stack"]) for group in found["groups"] if group["ranks"]]
+        asked = [*command, "vitals", f"--dir={tmp_path / 'a'}"]
+        told = json.loads(subprocess.run(asked, capture_output=True, check=True).stdout)
+        assert sorted(rank["rank"] for rank in told["ranks"]) == [0, 1], "who is asked from outside tells of both"
     finally:
         agent.terminate()
         agent.wait(90)

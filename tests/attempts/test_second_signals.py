@@ -39,7 +39,9 @@ class Machine:
         return [busy, RankVitals(rank=1, node="n1", cpu_seconds=3.0)]
 
 
-def hang(machine: Any, until: float = 400.0) -> tuple[float | None, HangVerdict | None, list[str]]:
+def hang(
+    machine: Any, until: float = 400.0, detector: HangDetector | None = None
+) -> tuple[float | None, HangVerdict | None, list[str]]:
     """Steps of 0.5 s for a minute, then silence. Returns when it was acted upon, counted from the last step."""
     said: list[str] = []
     begin = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -48,10 +50,11 @@ def hang(machine: Any, until: float = 400.0) -> tuple[float | None, HangVerdict 
         now=lambda: begin + timedelta(seconds=clock["at"]), say=lambda text, warning=False: said.append(text)
     )
     signals = SecondSignals(machine, None, desk)  # type: ignore[arg-type]
-    detector = HangDetector(HangConfig())
+    detector = detector or HangDetector(HangConfig())
     sight: Any = SimpleNamespace(
         verdict=lambda: detector.check(desk.now().timestamp()),
         is_silent=False,
+        silence=0.0,
         seconds_left=0.0,
         may_act=True,
         samples=(),
@@ -69,7 +72,7 @@ def hang(machine: Any, until: float = 400.0) -> tuple[float | None, HangVerdict 
                 detector.observe(desk.now().timestamp(), tick, "train")
             detector.check(desk.now().timestamp())
             sight.is_silent = detector.silence > detector.threshold() / 2
-            sight.seconds_left = detector.threshold() - detector.silence
+            sight.silence, sight.seconds_left = detector.silence, detector.threshold() - detector.silence
             verdict = await signals.ask(sight, seen, FLOOR)
             if verdict is not None:
                 return clock["at"] - last, verdict
@@ -145,6 +148,14 @@ def test_without_signals_silence_has_to_last(machine: object) -> None:
     assert at is not None and FLOOR <= at <= FLOOR + 2
     assert len(said) == 1
     assert "Perhaps a hang" in said[0]
+
+
+def test_in_a_long_silence_processes_are_looked_at_rarely() -> None:
+    """A backend may have to ask each of many pods: once a second in half an hour is too often."""
+    machine = Machine(cores=1.0)
+    detector = HangDetector(HangConfig(quick_seconds=1_790.0))
+    hang(machine, until=1_795.0, detector=detector)
+    assert machine.asked <= 70
 
 
 def test_nobody_is_asked_while_training_advances() -> None:

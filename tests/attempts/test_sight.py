@@ -59,6 +59,21 @@ def test_the_agents_lines_are_the_second_signals_of_any_backend() -> None:
     assert not sight.samples, "they are about one silence"
 
 
+def test_pods_that_share_a_node_are_told_apart_and_a_rank_that_was_placed_anew_counts_once() -> None:
+    """Else one rank of each node would look like the only one, and the others as if they had ended."""
+    clock = Clock()
+    sight = look(clock)
+    read(sight, "n1/pod-0", vitals(0))
+    read(sight, "n1/pod-1", vitals(1, state="T"))
+    assert [rank.rank for rank in sight.samples[-1].ranks] == [0, 1]
+    clock.second = 15.0
+    read(sight, "n2/pod-1", vitals(1))
+    assert sorted((rank.rank, rank.node, rank.state) for rank in sight.samples[-1].ranks) == [
+        (0, "n1", "S"),
+        (1, "n2", "S"),
+    ]
+
+
 def test_the_agents_lines_are_no_growth_of_the_log() -> None:
     """Else a job that never starts would look alive for as long as its agent is."""
     clock = Clock()

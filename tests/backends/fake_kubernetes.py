@@ -31,6 +31,8 @@ class FakeApi:
         self.objects: dict[str, Json] = {}  # by path
         self.logs: dict[str, list[bytes]] = defaultdict(list)  # by pod, with stamps
         self.held: set[str] = set()  # pods whose agents say that training has failed
+        self.looks: dict[tuple[str, str], Json] = {}  # what an agent finds, by pod and verb ("vitals", "stacks")
+        self.asked: list[list[str]] = []  # what agents were told
         self._grown = asyncio.Condition()
         self._watchers: list[tuple[str, str, asyncio.Queue[bytes]]] = []  # path, selector, what to tell
 
@@ -174,6 +176,11 @@ class FakeApi:
     async def execute(self, namespace: str, pod: str, container: str, argv: Sequence[str], seconds: float) -> Executed:
         """What the agent in a pod says of itself."""
         await self._called()
+        words = list(argv[argv.index("") + 1 :])
+        self.asked.append(words)
+        if words[0] != "show":
+            found = self.looks.get((pod, words[0]))
+            return Executed(1, "", "no answer") if found is None else Executed(0, json.dumps(found), "")
         failed = pod in self.held
         state = {"phase": "held" if failed else "running", "code": 1 if failed else None, "generation": 0}
         return Executed(0, json.dumps({"state": state, "lives": True, "command_lives": not failed}), "")

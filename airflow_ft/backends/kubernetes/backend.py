@@ -42,6 +42,7 @@ from airflow_ft.backends.kubernetes.observation import Closed, observe
 from airflow_ft.backends.kubernetes.pods import PodFacts, node_trouble
 from airflow_ft.core.chain import JobRef
 from airflow_ft.core.faults import Evidence
+from airflow_ft.core.vitals import RankVitals
 
 TAILS_AT_ONCE = 16
 
@@ -137,6 +138,14 @@ class KubernetesBackend:
             return await orders.dump_stacks(_view(ref))
         except ApiError as error:
             raise UnreachableError(str(error)) from error
+
+    async def peek_stacks(self, ref: JobRef, by_signal: bool) -> Sequence[StackGroup]:
+        """Look at the stacks of the processes that are on a CPU."""
+        return await orders.peek_stacks(_view(ref), by_signal)
+
+    async def vitals(self, ref: JobRef) -> Sequence[RankVitals]:
+        """Return CPU time, I/O and state of each rank, as the agents see them."""
+        return await orders.vitals(_view(ref))
 
     async def restart_in_place(self, ref: JobRef, order: Order) -> Sequence[str]:
         """Give the order to every node; returns those that refused."""

@@ -1,4 +1,7 @@
-"""Orders to the agents of a job, by commands in their containers: restart in place, release, dump stacks.
+"""Orders to the agents of a job, by commands in their containers: restart in place, release, dump stacks; and looks.
+
+Looks (``vitals``, ``peek_stacks``) are asked for while training is silent, and cost a command in each container. So
+they are for jobs of at most ``MOST_LOOKED_AT`` pods; of larger ones the agents' own lines in the log tell, more rarely.
 
 An order may come any number of times: the agent knows it by its number and its decision's digest. So whatever breaks on
 the way is tried again by whoever gave it.
@@ -16,10 +19,13 @@ from airflow_ft.backends.kubernetes import wrapping
 from airflow_ft.backends.kubernetes.api import ApiError, Executed
 from airflow_ft.backends.kubernetes.cluster import JobView
 from airflow_ft.backends.kubernetes.pods import PodFacts
+from airflow_ft.core.vitals import RankVitals, read_ranks
 
 ORDER_SECONDS = 25.0  # an agent that is just stopping takes up to 15 s to answer
 STACK_SECONDS = 12.0
+LOOK_SECONDS = 8.0
 AT_ONCE = 32
+MOST_LOOKED_AT = 64
 TRIES = 3
 ACCEPTED, ALREADY, REFUSED = 0, 3, 4
 
@@ -50,6 +56,40 @@ async def dump_stacks(view: JobView) -> list[StackGroup]:
     pods = view.with_agents()
     dumps = await _all(pods, lambda pod: _dump(view, pod))
     return [group for groups in dumps for group in groups]
+
+
+async def peek_stacks(view: JobView, by_signal: bool) -> list[StackGroup]:
+    """Look at the stacks of what is on a CPU. Raises ``UnreachableError`` if not all of it could be seen."""
+    words = ["stacks", f"--dir={wrapping.AGENT_FOLDER}", "--peek", *([] if by_signal else ["--no-signal"])]
+    seen = await _look(view, words)
+    return [group for pod, found in seen for group in _groups(pod, found)]
+
+
+async def vitals(view: JobView) -> list[RankVitals]:
+    """Return what the ranks do. Raises ``UnreachableError`` if not all of them could be seen."""
+    seen = await _look(view, ["vitals", f"--dir={wrapping.AGENT_FOLDER}"])
+    return [rank for pod, found in seen for rank in read_ranks(pod.node or pod.name, found.get("ranks"))]
+
+
+async def _look(view: JobView, words: list[str]) -> list[tuple[PodFacts, dict[str, Any]]]:
+    """Ask all agents, or nobody: a rank that wasn't asked would look like one that has ended."""
+    pods = [pod for pod in view.pods.values() if pod.trains and pod.running and not pod.over]
+    pods = [pod for pod in pods if pod.uid not in view.vanished]
+    if len(pods) > MOST_LOOKED_AT or not all(pod.agent for pod in pods):
+        raise UnreachableError(f"{len(pods)} pods can't all be looked at")
+
+    async def ask(pod: PodFacts) -> tuple[PodFacts, dict[str, Any]]:
+        try:
+            argv = wrapping.calling(words)
+            done = await view.api.execute(view.namespace, pod.name, pod.container, argv, LOOK_SECONDS)
+            found = json.loads(done.output)
+        except (ApiError, ValueError) as error:
+            raise UnreachableError(f"{pod.name} can't be looked at: {error}") from error
+        if not isinstance(found, dict):
+            raise UnreachableError(f"{pod.name} can't be looked at: {done.output[:100]!r}")
+        return pod, found
+
+    return await _all(pods, ask)
 
 
 async def _all(pods: Sequence[PodFacts], work: Callable[[PodFacts], Awaitable[Any]]) -> list[Any]:
@@ -119,6 +159,10 @@ async def _dump(view: JobView, pod: PodFacts) -> list[StackGroup]:
         found = json.loads(done.output) if done is not None else None
     except (UnreachableError, ValueError):
         return []
+    return _groups(pod, found)
+
+
+def _groups(pod: PodFacts, found: Any) -> list[StackGroup]:
     groups = found.get("groups") if isinstance(found, dict) else None
     return [
         StackGroup(
