@@ -65,7 +65,7 @@ class SecondSignals:
             return None
         heard = self._opinion(seen)
         if heard.says != CONFIRMS and heard.ranks:
-            heard = await self._look_closer(heard, sight.may_act)
+            heard = await self._look_closer(heard, sight)
         if verdict is None:
             return None
         if verdict.incident != self._judged:
@@ -107,14 +107,14 @@ class SecondSignals:
         self._desk.say(f"The log is at step {step}; what we were given of it stood still. No hang.", warning=True)
         return True
 
-    async def _look_closer(self, heard: Opinion, may_act: bool) -> Opinion:
+    async def _look_closer(self, heard: Opinion, sight: Sight) -> Opinion:
         """Look at the stacks of the busy ranks; say so if they get nowhere."""
         at = self._desk.now().timestamp()
         if not isinstance(self._backend, PeeksStacks):
             return heard
-        if not self._peeks or at - self._peeks[-1][0] >= PEEK_EVERY_SECONDS:
+        if not self._peeks or at - self._peeks[-1][0] >= max(PEEK_EVERY_SECONDS, sight.silence / SHARE):
             try:
-                looking = self._backend.peek_stacks(self._ref, by_signal=may_act)
+                looking = self._backend.peek_stacks(self._ref, by_signal=sight.may_act)
                 groups = await limited(looking, LOOK_SECONDS, "looking at stacks")
             except BackendError:
                 return heard

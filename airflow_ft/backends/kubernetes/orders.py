@@ -25,7 +25,7 @@ ORDER_SECONDS = 25.0  # an agent that is just stopping takes up to 15 s to answe
 STACK_SECONDS = 12.0
 LOOK_SECONDS = 8.0
 AT_ONCE = 32
-MOST_LOOKED_AT = 64
+MOST_LOOKED_AT = 16  # a second's worth of calls (``pace``), which orders of other jobs may be waiting for
 TRIES = 3
 ACCEPTED, ALREADY, REFUSED = 0, 3, 4
 
