@@ -14,7 +14,8 @@ from datetime import datetime
 
 from airflow_ft.attempts.approvals import approved_question, carried_out
 from airflow_ft.attempts.crash_points import reach
-from airflow_ft.attempts.deadlines import ACT_SECONDS, CANCEL_MARGIN_SECONDS, STACKS_SECONDS, limited
+from airflow_ft.attempts.deadlines import ACT_SECONDS, STACKS_SECONDS, limited
+from airflow_ft.attempts.letting_go import let_go
 from airflow_ft.attempts.ports import Desk, WatchOrder
 from airflow_ft.attempts.run_facts import facts_of, with_stacks, with_what_was_missing
 from airflow_ft.attempts.sight import Sight
@@ -27,7 +28,6 @@ from airflow_ft.backends.base import (
     Order,
     StackGroup,
 )
-from airflow_ft.backends.registry import create_backend
 from airflow_ft.backends.time_limits import within
 from airflow_ft.core.chain import Debt, Incident
 from airflow_ft.core.classify import classify
@@ -37,7 +37,6 @@ from airflow_ft.core.explain import inputs_of
 from airflow_ft.core.faults import Diagnosis, FaultClass, Retry
 from airflow_ft.core.hang import HangVerdict
 from airflow_ft.core.policy import FaultTolerancePolicy
-from airflow_ft.core.policy_record import read_policy
 from airflow_ft.core.preflight import SOURCE as PREFLIGHT
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.core.rules import RuleSet
@@ -56,8 +55,6 @@ INCIDENTS_BYTES = 15_000
 NOTE_BYTES = 4_000
 PUBLISH_SECONDS = 10.0
 SAME_AT_MOST = 3  # a gut feeling: a node that joins late makes its peers fail once
-CANCEL_TRIES = 5
-CANCEL_PAUSE_SECONDS = 10.0
 
 
 class VoidDecisionError(Exception):
@@ -232,6 +229,7 @@ class Concluder:
             gpus=self.order.gpus or self.order.nodes_needed * (self.policy.gpus_per_node or 0),
             rule_hits=hits,
             foreign_restarts=self.sight.foreign_restarts,
+            foreign="" if self.order.ref.own else self.order.ref.foreign,
             salt=f"{self.order.ref.name}/{seen.generation}",
         )
 
@@ -323,13 +321,17 @@ class Concluder:
         """
         reach("conclude.before_stop")
         ref = self.order.ref
-        limit = self.policy.grace_seconds + CANCEL_MARGIN_SECONDS
         try:
+            if ref.not_ours:
+                self.desk.say(f"{ref.name} is left as it is: {ref.not_ours}.")
+                return None
             if gently:
                 await self._publish(ORDER_KEY, self._note(incident))
             else:
                 await self._release(incident)
-            await limited(self.backend.cancel(ref, self.policy.grace_seconds), limit, "stopping the job")
+            left = await let_go(self.backend, ref, self.policy.grace_seconds, "stopping the job")
+            if left:
+                self.desk.say(f"{ref.name} is left as it is: {left}.")
         except BackendError as error:
             self.desk.say(
                 f"The job could not be stopped yet: {error} It is owed; the next try sees to it.", warning=True
@@ -343,9 +345,8 @@ class Concluder:
         """Clean up after a success. Whatever goes wrong here is a debt, and the success a success (LIF-10)."""
         reach("conclude.before_tidy")
         ref = self.order.ref
-        limit = self.policy.grace_seconds + CANCEL_MARGIN_SECONDS
         try:
-            await limited(self.backend.cancel(ref, self.policy.grace_seconds), limit, "cleaning up")
+            await let_go(self.backend, ref, self.policy.grace_seconds, "cleaning up")
         except BackendError as error:
             self.desk.say(f"Training is done, but not all of it could be cleaned up: {error} It is owed.", warning=True)
             return Debt(ref=ref, since=self.desk.now(), why=str(error)[:300])
@@ -359,22 +360,6 @@ class Concluder:
         refused = await limited(self.backend.release(self.order.ref, order), ACT_SECONDS, "releasing the nodes")
         if refused:
             raise VoidDecisionError(f"release refused by {', '.join(refused)}")
-
-
-async def cancel_for_person(order: WatchOrder, desk: Desk) -> None:
-    """Stop the job because a person ended or cleared the task while it was deferred. Tries until it is gone."""
-    backend, grace = create_backend(order.ref.backend), read_policy(order.policy).grace_seconds
-    desk.say(f"The task was ended or cleared; stopping {order.ref.name}.")
-    for left in reversed(range(CANCEL_TRIES)):
-        try:
-            await limited(backend.cancel(order.ref, grace), grace + CANCEL_MARGIN_SECONDS, "stopping the job")
-        except BackendError as error:
-            desk.say(f"{order.ref.name} could not be stopped: {error} {left} tries left.", warning=True)
-            await desk.sleep(CANCEL_PAUSE_SECONDS)
-        else:
-            desk.say(f"{order.ref.name} is stopped.")
-            return
-    desk.say(f"Cancel owed: {order.ref.name} may still run. `airflow ft reap` collects it.", warning=True)
 
 
 def _incident(value: object) -> Incident | None:

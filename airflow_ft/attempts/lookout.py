@@ -21,6 +21,7 @@ from pydantic import AwareDatetime, Field, JsonValue
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.attempts.ports import Desk, TryInfo
 from airflow_ft.backends.base import BackendError, Cursors, JobState, LogChunk, PodSelection, SeesPods
+from airflow_ft.backends.log_files import MOST_FILES, read_files
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import JobRef
 from airflow_ft.core.hang import FINISH, HangConfig, HangDetector, HangVerdict
@@ -30,7 +31,6 @@ from airflow_ft.core.records import RECORD_VERSION, Record
 from airflow_ft.core.sanitise import sanitise
 
 READ_BYTES = 4_000_000  # of new log a turn
-MOST_FILES = 256
 PROGRESS_KEY = "ft_progress"
 STATE_KEY = "ft_lookout"
 PODS_BACKEND = "kubernetes"
@@ -264,27 +264,6 @@ def newest_change(pattern: str) -> int | None:
         with suppress(OSError):
             times.append(Path(path).stat().st_mtime_ns)
     return max(times, default=None)
-
-
-def read_files(pattern: str, cursors: Cursors, limit: int) -> tuple[list[LogChunk], Cursors]:
-    """Read what the files of a glob gained. A file that became shorter begins anew. Raises ``OSError``."""
-    found = dict(cursors)
-    chunks: list[LogChunk] = []
-    paths = [pattern] if Path(pattern).is_file() else sorted(glob.glob(pattern, recursive=True))[:MOST_FILES]
-    for path in paths:
-        if limit <= 0 or not Path(path).is_file():
-            continue
-        with open(path, "rb") as file:
-            size = file.seek(0, 2)
-            at = found.get(path, 0)
-            restarted = size < at
-            file.seek(0 if restarted else at)
-            data = file.read(limit)
-        if data or restarted:
-            limit -= len(data)
-            found[path] = (0 if restarted else at) + len(data)
-            chunks.append(LogChunk(source=path, data=data, restarted=restarted))
-    return chunks, found
 
 
 def line_about(reader: ProgressReader) -> str:

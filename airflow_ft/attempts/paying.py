@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from airflow_ft.attempts.deadlines import CANCEL_MARGIN_SECONDS, limited
+from airflow_ft.attempts.letting_go import let_go
 from airflow_ft.attempts.store import ChainStore
 from airflow_ft.backends.base import Backend, BackendError
 from airflow_ft.core.chain import Chain
@@ -17,9 +17,9 @@ async def pay_debts(
     owed = []
     for debt in chain.debts:
         try:
-            limit = grace + CANCEL_MARGIN_SECONDS
-            await limited(backend.cancel(debt.ref, grace), limit, f"cancelling {debt.ref.name}")
-            say(f"{debt.ref.name}, whose cancel was owed since {debt.since:%H:%M:%S}, is stopped.")
+            left = await let_go(backend, debt.ref, grace, f"cancelling {debt.ref.name}")
+            came = f"left as it is: {left}" if left else "stopped"
+            say(f"{debt.ref.name}, whose cancel was owed since {debt.since:%H:%M:%S}, is {came}.")
             attempt = store.load_attempt(debt.ref.attempt)
             if attempt is not None and attempt.ref == debt.ref and not attempt.fenced:
                 store.save_attempt(attempt.but(fenced=True))

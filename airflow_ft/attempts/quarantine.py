@@ -43,12 +43,12 @@ class SharedStore(Protocol):
 
 def cluster_of(job: TrainingJob) -> str:
     """Return the name of the cluster whose nodes a job uses: the same node name elsewhere is another node."""
-    return _cluster(job.backend, {name: getattr(job, name, None) for name in _CLUSTER_FIELDS})
+    return _cluster(getattr(job, "platform", job.backend), {name: getattr(job, name, None) for name in _CLUSTER_FIELDS})
 
 
 def cluster_of_ref(ref: JobRef) -> str:
     """Return the same of a job that was submitted: its reference has what is needed to find it again."""
-    return _cluster(ref.backend, ref.where)
+    return _cluster(str(ref.where.get("platform", ref.backend)), ref.where)
 
 
 def _cluster(backend: str, fields: Mapping[str, object]) -> str:

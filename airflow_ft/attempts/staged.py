@@ -12,6 +12,7 @@ from datetime import datetime
 from airflow_ft.attempts.deadlines import CANCEL_MARGIN_SECONDS, limited
 from airflow_ft.attempts.faults import TryAgainLaterError
 from airflow_ft.attempts.hindsight import progress_of
+from airflow_ft.attempts.letting_go import let_go
 from airflow_ft.attempts.paying import pay_debts
 from airflow_ft.attempts.ports import Conclusion, Desk, SeenFault, WatchOrder
 from airflow_ft.attempts.record import ended_outside
@@ -144,17 +145,17 @@ async def cancelled(
     if chain is None:
         return None
     if attempt is not None:
-        if attempt.ref is not None:
-            call = backend.cancel(attempt.ref, grace)
-        else:
-            call = backend.fence(attempt.name, chain.chain_id, job)
+        what, left = f"cancelling {attempt.name}", ""
         try:
-            await limited(call, grace + CANCEL_MARGIN_SECONDS, f"cancelling {attempt.name}")
+            if attempt.ref is not None:
+                left = await let_go(backend, attempt.ref, grace, what)
+            else:
+                await limited(backend.fence(attempt.name, chain.chain_id, job), grace + CANCEL_MARGIN_SECONDS, what)
         except BackendError as error:
             raise TryAgainLaterError(f"{attempt.name} can't be cancelled yet: {error}", 30.0) from error
         came = await progress_of(backend, attempt.ref, None, say)
         attempt, chain = ended_outside(chain, attempt, text, came, now())
         store.save_attempt(attempt)
         store.save(chain)
-        say(f"{attempt.name} is cancelled: {text}")
+        say(f"{attempt.name} is left as it is: {left}. {text}" if left else f"{attempt.name} is cancelled: {text}")
     return await pay_debts(backend, chain, store, grace, say)

@@ -23,6 +23,7 @@ from airflow_ft.attempts.crash_points import reach
 from airflow_ft.attempts.deadlines import ACT_SECONDS, CANCEL_MARGIN_SECONDS, LOOK_SECONDS, limited
 from airflow_ft.attempts.faults import TrainingFault, TryAgainLaterError
 from airflow_ft.attempts.hindsight import progress_of
+from airflow_ft.attempts.letting_go import let_go
 from airflow_ft.attempts.paying import pay_debts
 from airflow_ft.attempts.ports import Conclusion, Started, TryInfo
 from airflow_ft.attempts.quarantine import Quarantine, kept_out
@@ -204,8 +205,11 @@ class Starter:
         reach("start.after_fence")
 
     async def _gone(self, ref: JobRef, what: str) -> None:
-        call = self.backend.cancel(ref, self.policy.grace_seconds)
-        await self._or_later(call, self._cancel_limit(), f"cancelling {ref.name} ({what})")
+        what = f"cancelling {ref.name} ({what})"
+        call = let_go(self.backend, ref, self.policy.grace_seconds, what)
+        left = await self._or_later(call, self._cancel_limit(), what)
+        if left:
+            self.say(f"{ref.name} is left as it is: {left}.")
 
     def _cancel_limit(self) -> float:
         return self.policy.grace_seconds + CANCEL_MARGIN_SECONDS
@@ -316,7 +320,8 @@ class Starter:
         self.store.save_attempt(attempt)
         reach("start.after_id")
         excluded = f" without {', '.join(attempt.excluded_nodes)}" if attempt.excluded_nodes else ""
-        self.say(f"Attempt {attempt.number} is submitted as {ref.backend} job {ref.name}{excluded}.")
+        what = f"watches {ref.foreign}, found as" if ref.foreign else f"is submitted as {ref.backend} job"
+        self.say(f"Attempt {attempt.number} {what} {ref.name}{excluded}.")
         for remark in self.job.remarks():
             self.say(remark)
         return chain, Started(attempt=attempt)

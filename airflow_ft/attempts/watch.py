@@ -218,7 +218,7 @@ class Watch:
             self._desk.say(text, warning=True)
         self._foreign_told = count
         acts = policy.mode in ("advanced", "full") and policy.enabled and policy.on_fault != "notify"
-        return acts and count >= max(1, policy.max_in_place)
+        return acts and self._order.ref.own and count >= max(1, policy.max_in_place)
 
     async def _joining(self, seen: Observation) -> bool:
         """Whether nodes have yet to come to the newest generation; the order is given again to those it didn't reach.

@@ -15,6 +15,7 @@ from airflow_ft.backends.base import Backend
 BUILT_IN = {
     "local": "airflow_ft.backends.local.backend:create_backend",
     "kubernetes": "airflow_ft.backends.kubernetes.backend:create_backend",
+    "foreign": "airflow_ft.backends.foreign.backend:create_backend",
 }
 
 

@@ -9,6 +9,7 @@ import asyncio
 from argparse import Namespace
 from datetime import datetime, timezone
 
+from airflow_ft.attempts.letting_go import let_go
 from airflow_ft.backends.base import BackendError
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.views.debts import Owed, owed, strike_off
@@ -34,11 +35,12 @@ def reap(args: Namespace) -> None:
 
 def _stopped(found: Owed) -> bool:
     try:
-        asyncio.run(create_backend(found.ref.backend).cancel(found.ref, found.chain.grace_seconds))
+        backend = create_backend(found.ref.backend)
+        left = asyncio.run(let_go(backend, found.ref, found.chain.grace_seconds, f"stopping {found.ref.name}"))
     except BackendError as error:
         print(f"  could not be stopped: {error}")
         return False
-    print("  stopped")
+    print(f"  left as it is: {left}" if left else "  stopped")
     if found.over:  # else the task's next try strikes it off
         with database() as session:
             strike_off(session, found, None, datetime.now(timezone.utc))

@@ -56,7 +56,11 @@ class End(str, Enum):
 
 
 class JobRef(Record):
-    """A job that exists (or existed). A name is not an identity: ``uid`` and ``submitted_at`` must fit too."""
+    """A job that exists (or existed). A name is not an identity: ``uid`` and ``submitted_at`` must fit too.
+
+    :param foreign: what it is, if somebody else has submitted it: ``process 4711``. Empty for our own jobs.
+    :param own: whether it may be stopped. A job that is foreign and not owned is only watched.
+    """
 
     backend: str
     name: str
@@ -65,6 +69,13 @@ class JobRef(Record):
     attempt: int
     submitted_at: AwareDatetime
     where: dict[str, JsonValue] = Field(default_factory=dict)  # to find it again; never a credential
+    foreign: str = ""
+    own: bool = True
+
+    @property
+    def not_ours(self) -> str:
+        """Why this job is left alone, in words; empty if it may be stopped."""
+        return "" if self.own else f"not ours: somebody else has submitted {self.foreign}, and own=True is not given"
 
 
 class PastFault(Record):
@@ -103,6 +114,7 @@ class Inputs(Record):
     hang: bool = False
     replaces_pods: bool = False
     foreign_restarts: int = 0
+    foreign: str = ""
     gpus: int = 0
     rule_hits: tuple[RuleHit, ...] = ()
     salt: str = ""

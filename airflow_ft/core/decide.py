@@ -30,7 +30,7 @@ from airflow_ft.core.following_rules import follow
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.rungs import climb
 from airflow_ft.core.situation import Case, Situation
-from airflow_ft.core.switches import basic_verdict, switched
+from airflow_ft.core.switches import DONE, basic_verdict, switched
 from airflow_ft.core.verdicts import Verdict, decision_of
 
 __all__ = ["RULES", "Situation", "decide", "past_fault"]
@@ -53,7 +53,7 @@ def decide(policy: FaultTolerancePolicy, situation: Situation, now: datetime) ->
     case = Case.of(policy, situation, now)
     verdict: Verdict | None = None
     considered: list[Considered] = []
-    for rule in RULES:
+    for rule in (*RULES, *((NOT_OURS,) if situation.foreign else ())):
         if not rule.wants.sees(verdict):
             continue
         answer = rule.look(case, verdict)
@@ -234,6 +234,19 @@ def _budget(case: Case, verdict: Verdict | None) -> Verdict | str:
     return _limit(case, verdict, f"budget used up: {case.used}")
 
 
+def _not_ours(case: Case, verdict: Verdict | None) -> Verdict | str:
+    """A job that somebody else has submitted is watched and judged; what would be done is told, and not done."""
+    assert verdict is not None
+    if verdict.action is Action.FAIL:
+        return "nothing would be done to it anyway"
+    text = (
+        f"{wording.what(case)}: {wording.clip(case.diagnosis.text)}{wording.advice(case)}. Nothing is done to "
+        f"{case.situation.foreign}, which is not ours. A job of ours would have been treated so: "
+        f"{DONE[verdict.action]}"
+    )
+    return Verdict(Action.FAIL, text, switched=False, shadow=verdict.shadow or verdict)
+
+
 def _limit(case: Case, verdict: Verdict | None, why: str) -> Verdict:
     text = (
         f"{wording.what(case)}; stopping, {why}. The last fault: {wording.clip(case.diagnosis.text)}"
@@ -289,3 +302,5 @@ RULES = (
     Rule("restarts in a window", Wants.CHARGED, _window),
     Rule("budget", Wants.CHARGED, _budget),
 )
+# The last word on a job that somebody else has submitted. On others it has nothing to say, so it isn't looked at.
+NOT_OURS = Rule("not ours", Wants.ANY, _not_ours)

@@ -83,7 +83,7 @@ def _problems(model: type[CheckedSettings], error: ValidationError) -> list[str]
         cause = one.get("ctx", {}).get("error")
         path = ".".join(str(step) for step in one["loc"])
         if isinstance(cause, SettingsError):  # settings inside settings, or a check that found several things
-            problems += [f"{path}.{problem}" for problem in cause.problems]
+            problems += [f"{path}.{problem}" if path else problem for problem in cause.problems]
         elif isinstance(cause, ValueError):  # a check of ours: its text is already whole sentences
             problems.append(f"{path}: {cause}")
         elif one["type"] == "extra_forbidden":

@@ -273,7 +273,7 @@ class FaultTolerantTrainingOperator(RendersJobs, AsksPeople, BaseOperator):
         if state not in (CLEARED, DELETED, *TASK_ENDED):
             self.log.warning("This process is being ended, the task is not (%s): %s is not touched.", state, name)
             return
-        self.log.warning("This task is %s; stopping %s.", state, name)
+        self.log.warning("This task is %s; stopping %s, if it is ours.", state, name)
         by = CLEAR if state == CLEARED else "airflow_ft"
         asyncio.run(_stop(backend, job, name, chain, self.policy.grace_seconds, by))
 
@@ -323,6 +323,8 @@ class FaultTolerantTrainingOperator(RendersJobs, AsksPeople, BaseOperator):
 async def _stop(backend: Backend, job: TrainingJob, name: str, chain: str, grace: float, by: str) -> None:
     """Stop a job that may not have been created yet; then nothing will be, under this name."""
     ref = await backend.find(name, chain, job)
+    if ref is not None and ref.not_ours:
+        return
     if ref is None:
         await backend.fence(name, chain, job)
     else:

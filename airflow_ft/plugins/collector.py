@@ -18,8 +18,8 @@ import time
 from datetime import datetime, timezone
 from typing import Any
 
-from airflow_ft.attempts.deadlines import CANCEL_MARGIN_SECONDS, limited
 from airflow_ft.attempts.hindsight import progress_of
+from airflow_ft.attempts.letting_go import let_go
 from airflow_ft.backends.base import BackendError
 from airflow_ft.backends.registry import UnknownBackendError, create_backend
 from airflow_ft.core.chain import JobRef
@@ -73,7 +73,8 @@ def see_to(found: Owed) -> bool:
     with database() as session:
         if not problem:
             strike_off(session, found, progress, _now())
-            log.warning("%s, which no task answered for, is stopped.", found.ref.name)
+            done = "let go of" if found.ref.not_ours else "stopped"
+            log.warning("%s, which no task answered for, is %s.", found.ref.name, done)
             return True
         log.warning("%s of a task that is over can't be stopped: %s", found.ref.name, problem)
         noted = found if found.written else write_down(session, found, problem, _now())
@@ -95,9 +96,11 @@ async def _stopped(ref: JobRef, grace: float, wanted: bool) -> tuple[str, Progre
     """Stop a job. Returns what is in the way ("" if it is gone), and how far it had come if that is wanted."""
     try:
         backend = create_backend(ref.backend)
-        await limited(backend.cancel(ref, grace), grace + CANCEL_MARGIN_SECONDS, f"stopping {ref.name}")
+        left = await let_go(backend, ref, grace, f"stopping {ref.name}")
     except (BackendError, UnknownBackendError) as error:
         return str(error) or type(error).__name__, None
+    if left:
+        log.info("%s is left as it is: %s.", ref.name, left)
     return "", await progress_of(backend, ref) if wanted else None
 
 

@@ -13,8 +13,10 @@ import re2
 from airflow.sdk import BaseSensorOperator
 from airflow.sdk.exceptions import AirflowException, AirflowSensorTimeout, AirflowSkipException
 
+from airflow_ft.backends.base import TrainingJob
 from airflow_ft.core.policy import HangSettings
 from airflow_ft.core.progress import InvalidPatternError, compile_pattern
+from airflow_ft.operators.jobs import RendersJobs
 
 if TYPE_CHECKING:
     from airflow.sdk.definitions.context import Context
@@ -48,14 +50,14 @@ def check_selector(selector: str) -> None:
         )
 
 
-class TrainingProgressSensor(BaseSensorOperator):
+class TrainingProgressSensor(RendersJobs, BaseSensorOperator):
     """Watch a training that something else has started, by what it prints. It is never touched.
 
     Give ``job``, ``pod_selector`` or ``log``, or ``touched``, alone or beside one of them. The task's return value is
     the last progress; it is also in the XCom ``ft_progress`` while the sensor waits, at most each 10 s. ``soft_fail``
     and ``timeout`` are those of every sensor.
 
-    :param job: a job of any backend: a ``JobRef`` record, as a dictionary or JSON (templated).
+    :param job: a job of any backend: a ``JobRef`` record, as a dictionary or JSON, or a ``ForeignJob`` (templated).
     :param pod_selector: the labels of the pods of a training on Kubernetes, as ``kubectl -l`` takes them (templated):
         the logs of all that match are followed, whichever of them prints the steps. It has ended when all pods ended,
         or are gone for five minutes; what failed and was replaced doesn't count.
@@ -103,8 +105,8 @@ class TrainingProgressSensor(BaseSensorOperator):
         sources = sum(source is not None for source in (job, pod_selector, log))
         if sources > 1 or (not sources and touched is None):
             raise ValueError(
-                "TrainingProgressSensor: give one of job (a JobRef record), pod_selector (labels) and log (a path or a "
-                "glob), or touched."
+                "TrainingProgressSensor: give one of job (a JobRef record or a ForeignJob), pod_selector (labels) and "
+                "log (a path or a glob), or touched."
             )
         if pod_selector is not None:
             check_selector(pod_selector)
@@ -175,6 +177,16 @@ class TrainingProgressSensor(BaseSensorOperator):
         where = {"namespace": self.namespace or None, "conn_id": self.conn_id, "container": self.container}
         return {"selector": self.pod_selector, **where}
 
+    def _reference(self) -> Any:
+        if not isinstance(self.job, TrainingJob):
+            return json.loads(self.job) if isinstance(self.job, str) else self.job
+        from airflow_ft.backends.registry import create_backend
+
+        found = asyncio.run(create_backend(self.job.backend).find("", "", self.job))
+        if found is None:
+            raise TrainingStoppedError(f"job: {self.job!r:.300} does not exist (any more).")
+        return found.to_record()
+
     def _order(self, context: Context) -> LookoutOrder:
         from airflow_ft.attempts.lookout import LookoutOrder
         from airflow_ft.attempts.sight import detector_settings
@@ -182,11 +194,10 @@ class TrainingProgressSensor(BaseSensorOperator):
 
         if self.pod_selector is not None:
             check_selector(self.pod_selector)
-        job = json.loads(self.job) if isinstance(self.job, str) else self.job
         return LookoutOrder.from_record(
             {
                 "info": try_info(context),
-                "ref": job,
+                "ref": self._reference(),
                 "pods": self._selection(),
                 "files": self.log_files,
                 "touched": self.touched,

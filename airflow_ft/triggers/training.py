@@ -111,7 +111,7 @@ class TrainingTrigger(BaseTrigger):
         await asyncio.shield(task)
 
     async def _kill(self) -> None:
-        from airflow_ft.attempts.conclude import cancel_for_person
+        from airflow_ft.attempts.letting_go import cancel_for_person
         from airflow_ft.triggers.desk import TriggerDesk
 
         order = await asyncio.to_thread(_read_order, self.order)

@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 
-from airflow_ft.attempts.lookout import STATE_KEY, Lookout, LookoutOrder, LookoutResult, read_files
+from airflow_ft.attempts.lookout import STATE_KEY, Lookout, LookoutOrder, LookoutResult
 from airflow_ft.attempts.ports import TryInfo
+from airflow_ft.backends.log_files import read_files
 
 INFO = TryInfo(dag_id="d", run_id="r", task_id="t", try_number=1, max_tries=1, ti_id="x")
 QUICK = {"quick_seconds": 4.0, "floor_seconds": 30.0, "ceiling_seconds": 300.0, "startup_seconds": 200.0}

@@ -13,8 +13,9 @@ from collections.abc import Callable
 
 import pytest
 
-from airflow_ft.attempts import conclude
-from airflow_ft.attempts.conclude import ORDER_KEY, cancel_for_person
+from airflow_ft.attempts import conclude, letting_go
+from airflow_ft.attempts.conclude import ORDER_KEY
+from airflow_ft.attempts.letting_go import cancel_for_person
 from airflow_ft.attempts.ports import Conclusion
 from airflow_ft.core.chain import End, Incident
 from airflow_ft.core.decisions import Action
@@ -275,7 +276,7 @@ def test_a_frozen_watch_looks_again_before_it_acts() -> None:
 @pytest.mark.story("LIF-01")
 def test_a_person_who_ends_the_task_ends_the_job_however_often_it_takes(monkeypatch: pytest.MonkeyPatch) -> None:
     task = deferred(Run(code=None))
-    monkeypatch.setattr(conclude, "create_backend", lambda name: task.backend)
+    monkeypatch.setattr(letting_go, "create_backend", lambda name: task.backend)
     assert task.order is not None
     order, desk = task.order, FakeDesk(task, task.xcoms)
 

@@ -121,7 +121,7 @@ class LocalSystem(System):
 
 SYSTEMS: dict[str, type[System]] = {"local": LocalSystem}
 # Backends whose conformance stories have a folder of their own: here every kind of job is a system.
-ELSEWHERE = {"kubernetes": "tests/kubernetes"}
+ELSEWHERE = {"kubernetes": "tests/kubernetes", "foreign": "tests/backends/test_foreign.py"}
 
 
 async def eventually(
