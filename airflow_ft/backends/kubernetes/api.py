@@ -30,6 +30,7 @@ TRIES = 4
 PAUSE_SECONDS = 0.3  # doubled each time, with a jitter
 CONFLICT = 409
 PASSING = (429, 500, 502, 503, 504)
+RETIRED_SECONDS = 600.0  # longer than any watch lives
 CONNECTIONS = 0  # no limit: each followed log is a connection for as long as its pod lives
 EXEC_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 MAX_OUTPUT = 8 * 1024 * 1024
@@ -62,14 +63,20 @@ class Api:
         self.namespace: str | None = None
         self.calls = 0  # requests sent, streams included
         self._client: ApiClient | None = None
+        self._retired: set[ApiClient] = set()  # their tokens have died, their streams may live
         self._loading = asyncio.Lock()
         self._pace = Pace()
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._client is not None:
-            client, self._client = self._client, None
-            await client.close()
+        open_ones = [*self._retired, *([self._client] if self._client is not None else [])]
+        self._client = None
+        for client in open_ones:
+            await self._forget(client)
+
+    async def _forget(self, client: ApiClient) -> None:
+        self._retired.discard(client)
+        await client.close()
 
     async def own_namespace(self) -> str | None:
         """Return the namespace of the connection, if it has one."""
@@ -165,8 +172,9 @@ class Api:
     async def _opened(
         self, method: str, path: str, query: Mapping[str, Any], body: Json | None, content: str, silence: float | None
     ) -> aiohttp.ClientResponse:
-        for renewed in (False, True):
-            client = await self._connected(renew=renewed)
+        refused: ApiClient | None = None
+        for _ in range(2):
+            client = await self._connected(instead_of=refused)
             headers = {"Accept": "application/json, */*", "Content-Type": content, "User-Agent": AGENT_NAME}
             await _authenticate(client.configuration, headers)
             self.calls += 1
@@ -188,17 +196,25 @@ class Api:
             refusal = await _refusal(response, method)
             if response.status != 401:
                 raise refusal
+            refused = client
         raise UnreachableError(f"the credential of {self.conn_id!r} is not accepted (401): {refusal}")
 
-    async def _connected(self, *, renew: bool = False) -> ApiClient:
+    async def _connected(self, *, instead_of: ApiClient | None = None) -> ApiClient:
+        """Return the client; a new one, with what the connection says now, if it is the one that was refused.
+
+        A token dies for all who wait at the same moment: the first of them renews it for the others.
+        """
         async with self._loading:
-            if self._client is None or renew:
+            if self._client is None or self._client is instead_of:
                 old = self._client
                 found, self.namespace = await access.configuration(self.conn_id)
                 found.connection_pool_maxsize = CONNECTIONS
                 self._client = ApiClient(configuration=found)
                 if old is not None:  # streams may still run over it
-                    asyncio.get_running_loop().call_later(600, lambda: asyncio.ensure_future(old.close()))
+                    self._retired.add(old)
+                    asyncio.get_running_loop().call_later(
+                        RETIRED_SECONDS, lambda: asyncio.ensure_future(self._forget(old))
+                    )
             return self._client
 
     # --- commands in containers ----------------------------------------------------------------------------------
@@ -212,27 +228,33 @@ class Api:
             raise UnreachableError(f"exec in {pod}: no answer within {seconds:.0f} s") from error
 
     async def _execute(self, namespace: str, pod: str, container: str, argv: Sequence[str]) -> Executed:
-        client = await self._connected()
-        headers = {"User-Agent": AGENT_NAME}
-        await _authenticate(client.configuration, headers)
         query = [("container", container), ("stdout", "true"), ("stderr", "true"), *(("command", w) for w in argv)]
-        url = f"{client.configuration.host}/api/v1/namespaces/{namespace}/pods/{pod}/exec?{urlencode(query)}"
-        self.calls += 1
-        try:
-            async with client.rest_client.pool_manager.ws_connect(
-                url.replace("http", "ws", 1),
-                headers=headers,
-                protocols=EXEC_PROTOCOLS,
-                max_msg_size=MAX_OUTPUT,
-                **_options(client.configuration),
-            ) as socket:
-                return await _conversation(socket, pod)
-        except aiohttp.WSServerHandshakeError as error:
-            if error.status in (403, 404):
-                raise ApiError(error.status, "exec", f"exec in {pod} is refused: {error.message}") from error
-            raise UnreachableError(f"exec in {pod}: {error.status} {error.message}") from error
-        except (aiohttp.ClientError, OSError) as error:
-            raise UnreachableError(f"exec in {pod}: {type(error).__name__}: {error}") from error
+        path = f"/api/v1/namespaces/{namespace}/pods/{pod}/exec?{urlencode(query)}"
+        refused: ApiClient | None = None
+        for _ in range(2):
+            client = await self._connected(instead_of=refused)
+            headers = {"User-Agent": AGENT_NAME}
+            await _authenticate(client.configuration, headers)
+            self.calls += 1
+            try:
+                async with client.rest_client.pool_manager.ws_connect(
+                    f"{client.configuration.host}{path}".replace("http", "ws", 1),
+                    headers=headers,
+                    protocols=EXEC_PROTOCOLS,
+                    max_msg_size=MAX_OUTPUT,
+                    **_options(client.configuration),
+                ) as socket:
+                    return await _conversation(socket, pod)
+            except aiohttp.WSServerHandshakeError as error:
+                if error.status == 401 and refused is None:
+                    refused = client
+                    continue
+                if error.status in (403, 404):
+                    raise ApiError(error.status, "exec", f"exec in {pod} is refused: {error.message}") from error
+                raise UnreachableError(f"exec in {pod}: {error.status} {error.message}") from error
+            except (aiohttp.ClientError, OSError) as error:
+                raise UnreachableError(f"exec in {pod}: {type(error).__name__}: {error}") from error
+        raise AssertionError("unreachable")
 
 
 async def _conversation(socket: aiohttp.ClientWebSocketResponse, pod: str) -> Executed:
