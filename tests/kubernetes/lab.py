@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -165,5 +166,5 @@ class Lab:
 
 def hosts(path: Path) -> dict[str, Any]:
     """A volume and its mount that show a folder of the host to a pod, at the same path."""
-    name = "host-" + path.name.strip(".").replace("_", "-").lower()
+    name = "host-" + re.sub(r"[^a-z0-9]+", "-", path.name.lower()).strip("-")
     return {"volume": {"name": name, "hostPath": {"path": str(path)}}, "mount": {"name": name, "mountPath": str(path)}}

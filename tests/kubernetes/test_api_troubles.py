@@ -42,7 +42,7 @@ async def submitted(lab: Lab, kind: str, mode: str) -> JobRef:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.story("WAT-11")
+@pytest.mark.story("WAT-02")
 def test_an_api_server_that_is_killed_and_comes_back_is_survived(lab: Lab, own_nodes: OwnCluster) -> None:
     """While a job is watched, while one is submitted, and while one is cancelled."""
 
@@ -69,7 +69,6 @@ def test_an_api_server_that_is_killed_and_comes_back_is_survived(lab: Lab, own_n
     lab.play(story)
 
 
-@pytest.mark.story("WAT-13")
 def test_watches_that_are_closed_again_and_again_lose_nothing(lab: Lab, tmp_path: Path) -> None:
     """They go on where they stopped: no list is asked for again and again."""
     with ApiProxy(lab.kubeconfig, stream_seconds=1.0) as proxy:
@@ -90,8 +89,8 @@ def test_watches_that_are_closed_again_and_again_lose_nothing(lab: Lab, tmp_path
 
 
 @pytest.mark.timeout(400)
-@pytest.mark.story("SUB-08")
-@pytest.mark.story("WAT-14")
+@pytest.mark.story("SUB-03")
+@pytest.mark.story("WAT-02")
 def test_errors_on_a_tenth_of_all_calls_lose_and_double_nothing(lab: Lab, tmp_path: Path) -> None:
     """Conflicts, throttling, errors, silence, answers that are lost after the deed: each job runs exactly twice."""
     with ApiProxy(lab.kubeconfig, judge=one_in(10)) as proxy:
@@ -122,7 +121,6 @@ def test_errors_on_a_tenth_of_all_calls_lose_and_double_nothing(lab: Lab, tmp_pa
         assert proxy.faults.total() >= 10, proxy.requests
 
 
-@pytest.mark.story("LIF-08")
 def test_without_its_operator_a_job_waits_and_runs_when_it_is_back(lab: Lab, own_nodes: OwnCluster) -> None:
     """Accepted by the API server, and nobody acts on it: queued, not failed."""
 

@@ -25,7 +25,6 @@ def test_a_job_that_ends_well_is_ended_with_0(lab: Lab, kind: str) -> None:
 
 
 @pytest.mark.row("P4")
-@pytest.mark.story("RST-09")
 def test_a_crash_is_restarted_in_place(lab: Lab, kind: str) -> None:
     """The same pods on the same nodes, no container restarted: only the command ran again, on every rank."""
 
@@ -64,7 +63,7 @@ def test_a_crash_is_resubmitted_after_its_pods_are_gone(lab: Lab, kind: str) -> 
     lab.play(story)
 
 
-@pytest.mark.story("CLS-03")
+@pytest.mark.story("CLS-09")
 def test_an_image_that_is_not_there_is_an_error_of_the_environment(lab: Lab, kind: str) -> None:
     """It ends the attempt: nothing runs, and nothing is tried for ever."""
 
@@ -77,7 +76,6 @@ def test_an_image_that_is_not_there_is_an_error_of_the_environment(lab: Lab, kin
     lab.play(story)
 
 
-@pytest.mark.story("CLS-09")
 def test_a_container_out_of_memory_is_oom_host(lab: Lab, kind: str) -> None:
     """The kernel's word, whoever hears it: the agent, or the kubelet when the agent died with its command."""
 
@@ -89,7 +87,7 @@ def test_a_container_out_of_memory_is_oom_host(lab: Lab, kind: str) -> None:
 
 
 @pytest.mark.story("SUB-01")
-@pytest.mark.story("SUB-08")
+@pytest.mark.story("SUB-04")
 def test_a_submission_that_comes_again_adopts_its_job(lab: Lab, kind: str) -> None:
     """Creation itself is the test of absence. A foreign one under the name is neither adopted nor touched."""
 
@@ -124,7 +122,6 @@ def test_a_cancel_returns_when_no_pod_is_left(lab: Lab, kind: str) -> None:
     lab.play(story)
 
 
-@pytest.mark.story("SUB-09")
 def test_a_job_that_a_person_deletes_is_reported_as_that(lab: Lab, kind: str) -> None:
     """It is gone, not failed: nothing here looks like a fault of the training."""
 
@@ -161,7 +158,7 @@ def test_stacks_of_a_hang_are_dumped_and_it_is_restarted_in_place(lab: Lab, kind
     lab.play(story)
 
 
-@pytest.mark.story("EXC-03")
+@pytest.mark.story("SUB-09")
 def test_an_excluded_node_is_not_used_and_waiting_for_others_is_said(lab: Lab, kind: str) -> None:
     """With all nodes excluded the job waits: that is no fault, and its reason is told."""
 

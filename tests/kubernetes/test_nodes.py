@@ -43,7 +43,8 @@ async def until_lost(lab: Lab, ref: JobRef) -> None:
 
 
 @pytest.mark.row("S9")
-@pytest.mark.story("EXC-01")
+@pytest.mark.story("LIF-08")
+@pytest.mark.story("WAT-14")
 def test_a_node_that_dies_is_named_and_the_next_attempt_runs_elsewhere(lab: Lab, own_nodes: OwnCluster) -> None:
     """Its pods hang in Terminating for ever: the attempt is over when somebody says that the node is really down."""
 
@@ -74,7 +75,7 @@ def test_a_node_that_dies_is_named_and_the_next_attempt_runs_elsewhere(lab: Lab,
 
 
 @pytest.mark.row("S9")
-@pytest.mark.story("EXC-04")
+@pytest.mark.story("WAT-14")
 def test_a_node_that_is_cut_off_trains_on_so_its_cancel_is_owed(lab: Lab, own_nodes: OwnCluster) -> None:
     """Nothing may start before it ended; with the cable back the cancel is carried out."""
 
@@ -105,7 +106,7 @@ def test_a_node_that_is_cut_off_trains_on_so_its_cancel_is_owed(lab: Lab, own_no
 
 
 @pytest.mark.row("S9")
-@pytest.mark.story("CLS-10")
+@pytest.mark.story("CLS-01")
 def test_a_drain_is_nobodys_fault(lab: Lab, own_nodes: OwnCluster) -> None:
     """The eviction is seen on the pods while they last, and told as a disruption, whatever code they ended with."""
 
