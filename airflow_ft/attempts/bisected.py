@@ -40,6 +40,7 @@ class Bisector:
     now: Callable[[], datetime]
     say: Callable[[str], None]
     quarantine: Quarantine | None = None
+    found: BisectResult | None = None  # by somebody who has searched already
 
     async def after(self, chain: Chain) -> Chain:
         """Return the chain with the decision that follows its bisect; unchanged if none is due."""
@@ -83,6 +84,8 @@ class Bisector:
             return PoolView()
 
     async def _searched(self, last: Attempt, view: PoolView, chain: Chain) -> tuple[str, BisectResult]:
+        if self.found is not None:
+            return f"Bisect: {self.found}.", self.found
         pool = view.nodes
         held = [node for node in last.nodes if node in pool]
         nodes = held + self._spare(held, view, chain)[: max(0, FEW_NODES - len(held))]
@@ -99,6 +102,7 @@ class Bisector:
             self.now,
             self.say,
             look=looking(self.policy.preflight),
+            owner=self.store.probe_work(f"{last.name}-b"),
         )
         try:
             result = await one.search(sorted(nodes, key=pool.index))

@@ -15,6 +15,7 @@ from typing import TypeVar
 from pydantic import JsonValue
 
 from airflow_ft.attempts.ports import Conclusion, KeyValueStore
+from airflow_ft.attempts.probe_work import Work
 from airflow_ft.core.chain import Attempt, AttemptState, Chain
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.core.sanitise import sanitise, size_of
@@ -64,6 +65,10 @@ class ChainStore:
     def save_attempt(self, attempt: Attempt) -> None:
         """Write an attempt's record."""
         self._store.set(attempt_key(attempt.number), attempt_record(attempt))
+
+    def probe_work(self, name: str) -> Work:
+        """Return where the jobs of a bisect between two attempts stand, for whoever has to remove them."""
+        return Work(self._store, name)
 
     def pending_conclusion(self, chain: Chain) -> Attempt | None:
         """Return the open attempt if it is concluded already: the try died between the two writes."""

@@ -13,6 +13,7 @@ from airflow_ft.attempts.letting_go import let_go
 from airflow_ft.backends.base import BackendError
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.views.debts import Owed, owed, strike_off
+from airflow_ft.views.probes import left_probes, remove_probe
 from airflow_ft.views.records import database
 
 
@@ -20,14 +21,21 @@ def reap(args: Namespace) -> None:
     """Stop the jobs, or show them. Exit status 1 when one could not be stopped."""
     with database() as session:
         found = list(owed(session))
-    if not found:
+        probes = list(left_probes(session))
+    if not found and not probes:
         print("Nothing is owed.")
     failed = 0
     for one in found:
         print(f"{one.ref.backend} job {one.ref.name}: {one.why}")
         if args.yes:
             failed += not _stopped(one)
-    if found and not args.yes:
+    for probe in probes:
+        print(f"{probe.ref.backend} probe job {probe.ref.name}: {probe.why}")
+        if args.yes:
+            problem = remove_probe(probe)
+            print(f"  could not be stopped: {problem}" if problem else "  stopped")
+            failed += bool(problem)
+    if (found or probes) and not args.yes:
         print("Run it again with --yes to stop them.")
     if failed:
         raise SystemExit(1)

@@ -27,6 +27,7 @@ from airflow_ft.core.progress import Progress
 from airflow_ft.notifications.installation import tell
 from airflow_ft.notifications.outbox import message
 from airflow_ft.views.debts import Owed, begin_telling, owed, strike_off, told, write_down
+from airflow_ft.views.probes import LeftProbe, left_probes, remove_probe
 from airflow_ft.views.records import database
 
 EVERY_SECONDS = 300.0  # the default of [fault_tolerance] collect_seconds
@@ -61,10 +62,20 @@ def collect(seen_before: set[str]) -> set[str]:
     """
     with database() as session:
         found = [one for one in owed(session) if one.over]
+        probes = list(left_probes(session))
     for one in found:
         if one.ref.uid in seen_before or one.written:
             see_to(one)
-    return {one.ref.uid for one in found}
+    for probe in probes:
+        if probe.ref.uid in seen_before:
+            _see_to_probe(probe)
+    return {one.ref.uid for one in found} | {probe.ref.uid for probe in probes}
+
+
+def _see_to_probe(found: LeftProbe) -> None:
+    problem = remove_probe(found)
+    done = f"can't be removed: {problem}" if problem else "is removed"
+    log.warning("The probe job %s, which no task answered for, %s.", found.ref.name, done)
 
 
 def see_to(found: Owed) -> bool:
