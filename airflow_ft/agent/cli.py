@@ -25,6 +25,10 @@ def main(argv: list[str] | None = None) -> int:
         from . import preflight
 
         return preflight.main_of_command(options.config, os.path.abspath(options.dir) if options.dir else None)
+    if options.verb == "torch":
+        from . import preflight_torch
+
+        return preflight_torch.main(json.loads(options.config))
     if options.verb == "run":
         return _run(options, words[cut + 1 :], unknown)
     if unknown or words[cut:]:
@@ -163,4 +167,6 @@ def _parser() -> argparse.ArgumentParser:
     preflight = verbs.add_parser("preflight", allow_abbrev=False, help="look at this node before training")
     preflight.add_argument("--dir", help="folder for preflight.json")
     preflight.add_argument("--config", default="{}", help="JSON, or @file; see preflight.py")
+    torch = verbs.add_parser("torch", allow_abbrev=False, help="a part of preflight: what only torch can tell")
+    torch.add_argument("--config", required=True, help="JSON; see preflight_torch.py")
     return parser

@@ -7,7 +7,8 @@ hand. It may crash or hang: whoever started it has a time limit. What it is give
 ``set``          ``quick``, ``standard`` or ``deep``
 ``skip``         items that are left out
 ``needs``        item -> threshold (a number in the item's own unit)
-``commands``     item -> argument list of an own check; code 0 is ok, its last line is the value
+``commands``     item -> argument list of an own check; code 0 is ok, its last line is the value. (Own checks may also
+                 be entry points of the group ``airflow_ft.preflight`` in the training's image)
 ``peers, rank``  the nodes of the job as [name, host, port], and which one this is: for what nodes do together
 ``shared``       true if nodes of the job share a machine: then its speed is no node's
 ``seconds``      the time limit for all of it
@@ -26,13 +27,11 @@ import subprocess
 import sys
 import threading
 import time
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from . import preflight_gpu as gpu
 from . import preflight_host as host
-from . import preflight_speed as speed
-from . import preflight_verdict as verdict
-from .preflight_comm import Check, Peer
+from . import preflight_together as together
 from .preflight_host import Place
 from .preflight_result import EXIT_FAILED, FAILED, WHOLE, Result, failed, ok, skipped
 
@@ -51,6 +50,7 @@ ITEMS: dict[str, tuple[str, Item]] = {
     "memory-free": ("quick", host.memory_free),
     "checkpoint": ("quick", host.checkpoint),
     "gpu-health": ("standard", gpu.nvml_health),
+    "cuda-match": ("standard", gpu.cuda_match),
     "xid": ("standard", host.xid),
     "infiniband": ("standard", host.infiniband),
     "nfs": ("standard", host.nfs),
@@ -59,6 +59,9 @@ ITEMS: dict[str, tuple[str, Item]] = {
     "cpu-limits": ("standard", host.cpu_limits),
 }
 SETS = ("quick", "standard", "deep")
+# Entry points of this group are items, by their name: a function that takes the configuration and returns a dictionary
+# with ``ok`` (True, False, or None: can't be looked at here), ``value``, ``need`` and ``advice``.
+GROUP = "airflow_ft.preflight"
 _PLACE = ("node", "root", "shm", "cache", "checkpoints", "host_files", "sys", "proc", "kmsg")
 
 
@@ -104,11 +107,15 @@ def run(config: dict[str, Any], say: Callable[[str], None]) -> list[Result]:
         if SETS.index(least) <= level and name not in left_out:
             results.append(_limited(name, lambda look=look: look(place), deadline))  # type: ignore[misc]
             say(results[-1].line())
+    for name, plugged in _plugged():
+        if name not in left_out:
+            results.append(_limited(name, lambda ask=plugged: _judged(ask(dict(config))), deadline))  # type: ignore[misc]
+            say(results[-1].line())
     for name, command in dict(config.get("commands", {})).items():
         results.append(_limited(name, lambda command=command: _own(command), deadline))  # type: ignore[misc]
         say(results[-1].line())
-    if level >= SETS.index("standard") and len(config.get("peers", ())) > 1:
-        for result in _with_the_others(config, level, deadline):
+    if level >= SETS.index("standard"):
+        for result in together.look(config, level >= SETS.index("deep"), deadline):
             if result.item not in left_out:
                 results.append(result)
                 say(result.line())
@@ -140,6 +147,30 @@ def _limited(name: str, look: Callable[[], Result], deadline: float) -> Result:
     return result._replace(item=name)
 
 
+def _plugged() -> Iterator[tuple[str, Callable[[dict[str, Any]], Any]]]:
+    """Items of other distributions in this image. One that can't be loaded is an item that can't be looked at."""
+    try:
+        from importlib import metadata
+
+        found: Any = metadata.entry_points()
+        # Python 3.8 and 3.9 have a plain dictionary of groups.
+        entries = found.select(group=GROUP) if hasattr(found, "select") else found.get(GROUP, ())
+    except Exception:  # a broken distribution of somebody's must not keep the items of ours from being looked at
+        return
+    for entry in sorted(set(entries), key=lambda one: str(one.name)):
+        yield str(entry.name), lambda config, entry=entry: entry.load()(config)  # type: ignore[misc]
+
+
+def _judged(answer: Any) -> Result:
+    """What an item of somebody else's returned: see ``GROUP``."""
+    if not isinstance(answer, dict) or answer.get("ok", "") not in (True, False, None):
+        return skipped("it returned %.80r: give a dictionary with ok (True, False or None) and value" % (answer,))
+    value, need = answer.get("value", ""), answer.get("need", "")
+    if answer["ok"] is None:
+        return skipped(value)
+    return ok(value, need) if answer["ok"] else failed(value, need, str(answer.get("advice", "")))
+
+
 def _own(command: Any) -> Result:
     words = [str(word) for word in command]
     limit = ITEM_SECONDS - 0.5
@@ -152,22 +183,6 @@ def _own(command: Any) -> Result:
     if done.returncode == 0:
         return ok(value, "code 0")
     return failed(value, "code 0, not %d" % done.returncode, "Your own check %s failed here." % words[0])
-
-
-def _with_the_others(config: dict[str, Any], level: int, deadline: float) -> list[Result]:
-    peers = [Peer(str(name), str(address), int(port)) for name, address, port in config["peers"]]
-    rank = int(config["rank"])
-    found = speed.measured(config.get("shared") is True)
-    facts = {"cpu_speed": found.rounds, "cpu_limited": found.limited, "cpu_others": found.others}
-    try:
-        check = Check(peers, rank, facts, deadline - 1.0)
-    except OSError as error:
-        return [skipped("%s:%d: %s" % (peers[rank].host, peers[rank].port, error))._replace(item="comm")]
-    size = (64 if level >= SETS.index("deep") else 8) << 20
-    known = check.run(size)
-    time.sleep(min(0.5, max(0.0, deadline - time.monotonic())))  # the others may still ask for what is known here
-    check.close()
-    return verdict.judge(known, [peer.name for peer in peers], peers[rank].name)
 
 
 def main_of_command(text: str, directory: str | None) -> int:

@@ -7,6 +7,8 @@ Every node serves and asks at the same time, on the address that the backend gav
 2. *Together*: a ring all-reduce of whole numbers whose sum is known: it has to be right, not only fast.
 3. *Gossip*: everybody tells everybody what it measured, so that all come to the same verdict (``preflight_verdict``).
 
+What is looked at after that (``preflight_together``) is told in a gossip of its own (``tell``).
+
 Up to ``ALL_PAIRS`` nodes every pair is tested, above that the first rounds only. All waits have a deadline: a peer that
 never comes is a result.
 """
@@ -70,8 +72,9 @@ class Check:
         self._peers, self._rank, self._deadline = peers, rank, deadline
         now = time.monotonic()
         self._connect_until = now + 0.6 * (deadline - now)  # the rest is for telling the others
-        self._known: dict[str, Any] = {}
+        self._known: list[dict[str, Any]] = [{}, {}]  # what is known of each node, by name: first and second gossip
         self._facts = facts
+        self._port = 0
         self._ring: dict[int, list[int]] = {}
         self._arrived = threading.Condition()
         self._server = _serve(peers[rank], self)
@@ -86,9 +89,33 @@ class Check:
                 pairs.append(self._pair(self._peers[other], transfer_bytes))
         together = self._together()
         mine = {"pairs": pairs, "together": together, "facts": self._facts, "at": time.time()}
-        self._known[self._peers[self._rank].name] = mine
-        self._gossip()
-        return self._known
+        return self.tell(mine, stage=0)
+
+    def tell(self, mine: dict[str, Any], stage: int = 1) -> dict[str, Any]:
+        """Tell the others, and wait for what they tell; returns what is known of every node, by name."""
+        self._known[stage][self._peers[self._rank].name] = mine
+        self._gossip(stage)
+        return self._known[stage]
+
+    def publish_port(self, port: int) -> None:
+        """Let others ask for a port of ours."""
+        self._port = port
+
+    def port_of(self, rank: int) -> int:
+        """Return the port that a node has published; 0 if it hasn't until the deadline."""
+        peer = self._peers[rank]
+        while time.monotonic() < self._deadline:
+            try:
+                with socket.create_connection((peer.host, peer.port), 1.0) as link:
+                    link.settimeout(2.0)
+                    _send(link, {"do": "port"})
+                    port = int(_read(link))
+            except (OSError, ValueError):
+                return 0  # it has answered before: it is gone
+            if port:
+                return port
+            time.sleep(0.1)
+        return 0
 
     def close(self) -> None:
         """Stop serving."""
@@ -153,26 +180,28 @@ class Check:
                     raise OSError("nothing came round the ring from %s" % self._peers[self._rank - 1].name)
             return self._ring[step]
 
-    def _gossip(self) -> None:
-        while len(self._known) < len(self._peers) and time.monotonic() < self._deadline:
+    def _gossip(self, stage: int) -> None:
+        known = self._known[stage]
+        while len(known) < len(self._peers) and time.monotonic() < self._deadline:
             for peer in self._peers:
-                if peer.name not in self._known:
-                    for asked in [peer] + [other for other in self._peers if other.name in self._known]:
-                        if asked.name != self._peers[self._rank].name and self._ask(asked, peer.name):
+                if peer.name not in known:
+                    for asked in [peer] + [other for other in self._peers if other.name in known]:
+                        if asked.name != self._peers[self._rank].name and self._ask(asked, peer.name, stage):
                             break
-            if len(self._known) < len(self._peers):
+            if len(known) < len(self._peers):
                 time.sleep(0.1)
 
-    def _ask(self, asked: Peer, name: str) -> bool:
+    def _ask(self, asked: Peer, name: str, stage: int) -> bool:
+        known = self._known[stage]
         try:
             with socket.create_connection((asked.host, asked.port), 1.0) as link:
                 link.settimeout(2.0)
-                _send(link, {"do": "known"})
+                _send(link, {"do": "known", "stage": stage})
                 for node, told in _read(link).items():
-                    self._known.setdefault(node, told)
+                    known.setdefault(node, told)
         except (OSError, ValueError):
             return False
-        return name in self._known
+        return name in known
 
     def _connected(self, peer: Peer) -> socket.socket:
         """A connection; peers come a few seconds apart. Raises OSError after the deadline."""
@@ -195,7 +224,9 @@ class Check:
         link.settimeout(max(1.0, self._deadline - time.monotonic()))
         wish = _read(link)
         if wish["do"] == "known":
-            _send(link, self._known)
+            _send(link, self._known[wish["stage"]])
+        elif wish["do"] == "port":
+            _send(link, self._port)
         elif wish["do"] == "pair":
             for _ in range(PINGS):
                 link.sendall(_receive(link, PING_BYTES))

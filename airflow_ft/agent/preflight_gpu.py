@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import glob
 import importlib
+import importlib.util
 import os
+import re
 from typing import Any, Callable
 
 from .preflight_host import Place
@@ -60,6 +62,35 @@ def nvml_health(place: Place) -> Result:
     return ok("%d GPUs healthy" % nvml.nvmlDeviceGetCount(), "no error")
 
 
+def cuda_match(place: Place) -> Result:
+    """The driver knows the CUDA that torch was built for: of the same major version an older driver will do."""
+    built = _torch_cuda()
+    if not built:
+        return skipped("torch can't be imported here, or was built without CUDA")
+    nvml, why = _nvml()
+    if nvml is None:
+        return skipped(why)
+    number = int(nvml.nvmlSystemGetCudaDriverVersion_v2())
+    known = "%d.%d" % (number // 1000, number % 1000 // 10)
+    text, need = "driver %s, torch %s" % (known, built), "a driver for CUDA %s.x" % built.split(".")[0]
+    if number // 1000 < int(built.split(".")[0]):
+        return failed(text, need, "Update the driver of this node, or use a torch that was built for CUDA %s." % known)
+    return ok(text, need)
+
+
+def _torch_cuda() -> str:
+    """The CUDA of the torch that is installed, read from its file: importing it takes seconds."""
+    spec = importlib.util.find_spec("torch")
+    if spec is None or not spec.origin:
+        return ""
+    try:
+        with open(os.path.join(os.path.dirname(spec.origin), "version.py")) as file:
+            found = re.search(r"^cuda\b.*= ['\"](\d+\.\d+)", file.read(), re.M)
+    except OSError:
+        return ""
+    return found.group(1) if found else ""
+
+
 def _ecc(nvml: Any, device: Any, place: Place) -> list[str]:
     count = nvml.nvmlDeviceGetTotalEccErrors(device, nvml.NVML_MEMORY_ERROR_TYPE_UNCORRECTED, nvml.NVML_VOLATILE_ECC)
     return ["%d uncorrected ECC errors" % count] if count > place.need("ecc-uncorrected", 0) else []
@@ -82,9 +113,17 @@ def _clocks(nvml: Any, device: Any, place: Place) -> list[str]:
     return ["throttled: %s" % text for bit, text in BAD_CLOCKS if reasons & bit]
 
 
+def _persistence(nvml: Any, device: Any, place: Place) -> list[str]:
+    """Without it the driver is loaded anew for each process: slow, not wrong. Judged where it is needed."""
+    off = nvml.nvmlDeviceGetPersistenceMode(device) == 0
+    return ["persistence mode is off"] if off and place.need("persistence", 0) else []
+
+
 def _pcie(nvml: Any, device: Any, place: Place) -> list[str]:
     width, most = nvml.nvmlDeviceGetCurrPcieLinkWidth(device), nvml.nvmlDeviceGetMaxPcieLinkWidth(device)
-    return ["PCIe x%d of x%d" % (width, most)] if width < most else []  # the generation falls when idle: not judged
+    return (
+        ["PCIe x%d of x%d" % (width, most)] if width < most else []
+    )  # the generation falls when idle: ``gpu-speed`` copies
 
 
 def _nvlinks(nvml: Any, device: Any, place: Place) -> list[str]:
@@ -107,7 +146,16 @@ def _foreign(nvml: Any, device: Any, place: Place) -> list[str]:
     return found
 
 
-_LOOKS: tuple[Callable[[Any, Any, Place], list[str]], ...] = (_ecc, _rows, _pages, _clocks, _pcie, _nvlinks, _foreign)
+_LOOKS: tuple[Callable[[Any, Any, Place], list[str]], ...] = (
+    _ecc,
+    _rows,
+    _pages,
+    _clocks,
+    _persistence,
+    _pcie,
+    _nvlinks,
+    _foreign,
+)
 
 
 def _nvml() -> tuple[Any, str]:

@@ -23,7 +23,12 @@ SKEW_SECONDS = 2.0  # Kerberos and TLS give 5 minutes, log order and rendezvous 
 def judge(known: dict[str, Any], names: list[str], me: str) -> list[Result]:
     """The items ``comm``, ``comm together``, ``cpu-speed`` and ``clock`` of the node ``me``."""
     pairs = [Pair(*pair) for told in known.values() for pair in told.get("pairs", [])]
-    return [_comm(pairs, names, me), _together(known, pairs, names, me), _speed(known, me), _clock(pairs, me)]
+    return [
+        pair_verdict("comm", pairs, names, me),
+        _together(known, pairs, names, me),
+        _speed(known, me),
+        _clock(pairs, me),
+    ]
 
 
 def bad_nodes(pairs: list[Pair], names: list[str]) -> list[str]:
@@ -53,45 +58,47 @@ def bad_pairs(pairs: list[Pair], names: list[str]) -> list[Pair]:
     return [pair for pair in pairs if pair.error and not bad & {pair.one, pair.other}]
 
 
-def _comm(pairs: list[Pair], names: list[str], me: str) -> Result:
+def pair_verdict(item: str, pairs: list[Pair], names: list[str], me: str, compare: bool = True) -> Result:
+    """What the pairs say about the node ``me``: it is bad, one of its pairs is, it is slow, or all is well.
+
+    :param compare: whether a slow pair means anything.
+    """
     own = [pair for pair in pairs if me in (pair.one, pair.other)]
     if me in bad_nodes(pairs, names):
         broken = [pair for pair in own if pair.error]
         text = "%d of %d partners fail: %s" % (len(broken), len(own), broken[0].error)
-        return _named("comm", failed(text, "all answer", "This node's network is broken: use another node."))
+        return _named(item, failed(text, "all answer", "This node's network is broken: use another node."))
     for pair in bad_pairs(pairs, names):
         if me in (pair.one, pair.other):
             other = pair.other if me == pair.one else pair.one
             advice = "The link between the two is bad, not one of them: keep them apart, look at the switch between."
-            return _named("comm", failed("with %s: %s" % (other, pair.error), "all answer", advice))._replace(
-                peer=other
-            )
+            return _named(item, failed("with %s: %s" % (other, pair.error), "all answer", advice))._replace(peer=other)
     good = [pair for pair in pairs if not pair.error]
-    slow = _slow_link(good, me)
+    slow = _slow_link(item, good, me) if compare else None
     if slow is not None:
         return slow
     mine = [pair for pair in own if not pair.error]
     if not mine:
-        return _named("comm", ok("no partner was tested"))
+        return _named(item, ok("no partner was tested"))
     latency = sorted(pair.latency_us for pair in mine)[len(mine) // 2]
     speed = sorted(pair.mb_per_second for pair in mine)[len(mine) // 2]
-    return _named("comm", ok("%d pairs, %.0f us, %.0f MB/s" % (len(mine), latency, speed), "all answer"))
+    return _named(item, ok("%d pairs, %.0f us, %.0f MB/s" % (len(mine), latency, speed), "all answer"))
 
 
-def _slow_link(good: list[Pair], me: str) -> Result | None:
+def _slow_link(item: str, good: list[Pair], me: str) -> Result | None:
     if len(good) < MIN_COMPARED:
         return None
-    middle = _median([pair.mb_per_second for pair in good])
+    middle = median([pair.mb_per_second for pair in good])
     mine = [pair for pair in good if me in (pair.one, pair.other)]
     slow = [pair for pair in mine if pair.mb_per_second < SLOW_LINK_SHARE * middle]
     if not slow or len(slow) * 2 < len(mine):
         return None
     others = [pair for pair in good if me not in (pair.one, pair.other)]
-    if others and _median([pair.mb_per_second for pair in others]) < middle / 2:
+    if others and median([pair.mb_per_second for pair in others]) < middle / 2:
         return None
-    text = "%.0f MB/s, the median of all pairs is %.0f" % (_median([pair.mb_per_second for pair in mine]), middle)
+    text = "%.0f MB/s, the median of all pairs is %.0f" % (median([pair.mb_per_second for pair in mine]), middle)
     return _named(
-        "comm", failed(text, ">= %d %% of the median" % (SLOW_LINK_SHARE * 100), "This node's network is slow.")
+        item, failed(text, ">= %d %% of the median" % (SLOW_LINK_SHARE * 100), "This node's network is slow.")
     )
 
 
@@ -113,7 +120,7 @@ def _speed(known: dict[str, Any], me: str) -> Result:
         return _named(
             "cpu-speed", Result("", "skipped", "%d nodes to compare, %d needed" % (len(numbers), MIN_COMPARED))
         )
-    share = numbers[me] / max(_median(list(numbers.values())), 1e-9)
+    share = numbers[me] / max(median(list(numbers.values())), 1e-9)
     need = ">= %d %% of the median" % (SLOW_SHARE * 100)
     if share < SLOW_SHARE:
         cause, advice = _cause(known[me]["facts"])
@@ -142,7 +149,7 @@ def _clock(pairs: list[Pair], me: str) -> Result:
     ahead += [pair.ahead_seconds for pair in pairs if pair.other == me and not pair.error]
     if len(ahead) < MIN_COMPARED - 1:
         return _named("clock", skipped("%d partners to compare with, %d needed" % (len(ahead), MIN_COMPARED - 1)))
-    off, need = _median(ahead), "within %g s" % SKEW_SECONDS
+    off, need = median(ahead), "within %g s" % SKEW_SECONDS
     if abs(off) > SKEW_SECONDS:
         return _named("clock", failed("%+.1f s" % off, need, "Start chronyd or ntpd on this node."))
     return _named("clock", ok("%+.2f s" % off, need))
@@ -152,7 +159,8 @@ def _named(item: str, result: Result) -> Result:
     return result._replace(item=item)
 
 
-def _median(numbers: list[float]) -> float:
+def median(numbers: list[float]) -> float:
+    """The middle one, or the mean of the two in the middle."""
     ordered = sorted(numbers)
     middle = len(ordered) // 2
     return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2

@@ -43,6 +43,6 @@ PREFLIGHT: tuple[Argument, ...] = (
     (("--need",), {"action": "append", "default": [], "metavar": "ITEM=N", "help": "another threshold for an item"}),
     (("--host",), {"action": "append", "default": [], "metavar": "NAME", "help": "a name that has to resolve"}),
     (("--checkpoints",), {"metavar": "DIR", "help": "the folder of checkpoints"}),
-    (("--seconds",), {"type": float, "metavar": "S", "help": "the time limit for all of it (default: 30)"}),
+    (("--seconds",), {"type": float, "metavar": "S", "help": "the time limit for all of it (default: 30; deep: 120)"}),
     JSON,
 )

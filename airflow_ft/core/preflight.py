@@ -20,13 +20,16 @@ from airflow_ft.core.settings import CheckedSettings, Seconds, setting
 SOURCE = "preflight"
 PAIR = "preflight.pair"
 MAX_EVIDENCE = 20
+# The standard set took 3 s on 4 local nodes that shared 2 busy cores. Torch, which deep starts on each node, took those
+# a minute to import.
+SECONDS = {"standard": 30.0, "deep": 120.0}
 
 
 class PreflightSettings(CheckedSettings):
     """What is looked at on every node before training proper.
 
     :param set: ``off``, ``quick`` (a second), ``standard`` (also what nodes do together) or ``deep``.
-    :param seconds: the time limit for all of it; what isn't known by then is skipped.
+    :param seconds: the time limit for all of it; what isn't known by then is skipped. Default: 30, for ``deep`` 120.
     :param skip: items that are left out, by name.
     :param needs: other thresholds than the built-in ones, by item, in the item's own unit.
     :param commands: own items: a name, and the command whose code 0 is ok.
@@ -35,17 +38,23 @@ class PreflightSettings(CheckedSettings):
     """
 
     set: Literal["off", "quick", "standard", "deep"] = setting("off", allowed="Give off, quick, standard or deep.")
-    # The standard set took 3 s on 4 local nodes that shared 2 busy cores.
-    seconds: Seconds = setting(30.0, gt=0, le=600, allowed="Give seconds from above 0 to 600.")
+    seconds: Seconds | None = setting(None, gt=0, le=600, allowed="Give seconds from above 0 to 600, or leave it out.")
     skip: tuple[str, ...] = setting((), allowed="Give a list of items.")
     needs: dict[str, float] = setting({}, allowed="Give a number for an item.")
     commands: dict[str, tuple[str, ...]] = setting({}, allowed="Give a list of arguments for a name.")
     hosts: tuple[str, ...] = setting((), allowed="Give a list of names.")
     checkpoints: str | None = setting(None, allowed="Give a folder, or leave it out.")
 
+    @property
+    def limit(self) -> float:
+        """The time limit for all of it, in seconds."""
+        return self.seconds if self.seconds is not None else SECONDS.get(self.set, SECONDS["standard"])
+
     def for_agent(self, on_error: str) -> dict[str, Any]:
         """Return what the agent is given; empty if there is no preflight."""
-        return {} if self.set == "off" else {"set": self.set, "on_error": on_error, **self.to_dict()}
+        if self.set == "off":
+            return {}
+        return {"on_error": on_error, **self.to_dict(), "set": self.set, "seconds": self.limit}
 
 
 def diagnosis_of(evidence: Sequence[Evidence], nodes: Sequence[str]) -> Diagnosis | None:

@@ -16,7 +16,7 @@ from airflow_ft.backends.base import Backend, BackendError, TrainingJob
 from airflow_ft.core.bisect import Bisect, BisectResult, Group
 from airflow_ft.core.bisect_settings import BisectSettings
 from airflow_ft.core.preflight import PreflightSettings
-from airflow_ft.diagnosis.probing import Outcome, Probe, Prober, some
+from airflow_ft.diagnosis.probing import Nobody, Outcome, Owner, Probe, Prober, some
 
 STANDARD = PreflightSettings(set="standard")
 
@@ -38,6 +38,7 @@ class Bisecting:
     say: Callable[[str], None]
     tags: Mapping[str, str] = field(default_factory=dict)  # for people who list jobs
     look: PreflightSettings = STANDARD
+    owner: Owner = field(default_factory=Nobody)
 
     async def search(self, nodes: Sequence[str]) -> BisectResult:
         """Search the culprits among these nodes. Raises ``BisectError`` if they are too few."""
@@ -69,7 +70,7 @@ class Bisecting:
 
     async def _test(self, group: Group) -> Outcome:
         tags = {**self.tags, "bisect": self.name}
-        prober = Prober(self.backend, self.job, self.chain_id, self.pool, tags, self.now)
+        prober = Prober(self.backend, self.job, self.chain_id, self.pool, tags, self.now, self.owner)
         probe = Probe(
             name=f"{self.name}-{group.number}-{_digest(group.nodes)}",
             number=group.number,

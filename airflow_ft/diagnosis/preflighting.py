@@ -18,7 +18,7 @@ from airflow_ft.backends.time_limits import within
 from airflow_ft.core.chain import JobRef
 from airflow_ft.core.faults import Diagnosis, Evidence
 from airflow_ft.core.preflight import PreflightSettings, diagnosis_of
-from airflow_ft.diagnosis.probing import CALL_SECONDS, Probe, Prober, some
+from airflow_ft.diagnosis.probing import CALL_SECONDS, Nobody, Owner, Probe, Prober, some
 
 MARGIN_SECONDS = 60.0  # beyond the preflight's own limit: the nodes' agents start, and end
 LOG_BYTES = 256 * 1024  # some forty lines a node
@@ -74,20 +74,21 @@ class Preflighting:
     now: Callable[[], datetime]
     say: Callable[[str], None]
     tags: Mapping[str, str] = field(default_factory=dict)  # for people who list jobs
+    owner: Owner = field(default_factory=Nobody)
 
     async def look(self, nodes: Sequence[str]) -> PreflightReport:
         """Look at these nodes. Where that isn't possible the report says so: nothing is raised."""
         if not nodes:
             return PreflightReport()
-        self.say(f"Preflight ({self.settings.set}) of {some(nodes)} begins; {self.settings.seconds:.0f} s at most.")
+        self.say(f"Preflight ({self.settings.set}) of {some(nodes)} begins; {self.settings.limit:.0f} s at most.")
         tags = {**self.tags, "preflight": self.name}
-        prober = Prober(self.backend, self.job, self.chain_id, self.pool, tags, self.now)
+        prober = Prober(self.backend, self.job, self.chain_id, self.pool, tags, self.now, self.owner)
         probe = Probe(
             name=self.name,
             number=0,
             nodes=tuple(nodes),
             command=("true",),
-            seconds=self.settings.seconds + MARGIN_SECONDS,
+            seconds=self.settings.limit + MARGIN_SECONDS,
             preflight=self.settings.for_agent("train"),
             whole=True,
         )

@@ -19,7 +19,7 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from airflow_ft.backends.base import (
     Backend,
@@ -62,6 +62,26 @@ class Probe:
     whole: bool = False
 
 
+class Owner(Protocol):
+    """Who answers for probe jobs, also when the process that runs them dies."""
+
+    def began(self, ref: JobRef) -> None:
+        """A job runs."""
+
+    def removed(self, ref: JobRef) -> None:
+        """Nothing of it is left."""
+
+
+class Nobody:
+    """A person at a command line: nobody else answers."""
+
+    def began(self, ref: JobRef) -> None:
+        """Nothing is written down."""
+
+    def removed(self, ref: JobRef) -> None:
+        """Nothing was."""
+
+
 @dataclass(frozen=True)
 class Prober:
     """Where probes run: the place that ``job`` names. ``pool`` are all nodes there: a probe keeps out of the others."""
@@ -72,6 +92,7 @@ class Prober:
     pool: Collection[str]
     tags: dict[str, str]
     now: Callable[[], datetime]
+    owner: Owner = field(default_factory=Nobody)
 
     @asynccontextmanager
     async def run(self, probe: Probe) -> AsyncIterator[tuple[JobRef, Outcome]]:
@@ -94,10 +115,12 @@ class Prober:
         except asyncio.CancelledError:  # it may have been created all the same
             await within(CALL_SECONDS, self.backend.fence(probe.name, self.chain_id, job))
             raise
+        self.owner.began(ref)
         try:
             yield ref, await self._outcome(ref, probe)
         finally:
             await within(CALL_SECONDS, self.backend.cancel(ref, 0.0))
+            self.owner.removed(ref)
 
     async def _begun(self, job: TrainingJob, submission: Submission) -> JobRef:
         """Start a test, or find it: one that failed was stopped afterwards, and no name is used twice."""

@@ -25,6 +25,11 @@ int nvmlInit_v2(void) { return nvmlInitWithFlags(0); }
 int nvmlShutdown(void) { return 0; }
 const char *nvmlErrorString(int code) { return code == 9 ? "Driver Not Loaded" : "error of the double"; }
 int nvmlSystemGetDriverVersion(char *text, unsigned size) { snprintf(text, size, "double-1.0"); return 0; }
+int nvmlSystemGetCudaDriverVersion_v2(int *version) {
+  *version = atoi(getenv("NVML_DOUBLE_CUDA") ? getenv("NVML_DOUBLE_CUDA") : "99000");
+  return 0;
+}
+int nvmlDeviceGetPersistenceMode(device *of, int *mode) { (void)of; *mode = 0; return 0; }
 int nvmlDeviceGetCount_v2(unsigned *count) { *count = device_count; return 0; }
 int nvmlDeviceGetHandleByIndex_v2(unsigned index, device **found) { *found = &devices[index]; return 0; }
 int nvmlDeviceGetTotalEccErrors(device *of, int type, int counter, unsigned long long *found) {

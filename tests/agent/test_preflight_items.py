@@ -153,6 +153,38 @@ def test_the_zipapp_runs_a_set_says_every_item_and_leaves_a_record(tmp_path: Pat
     assert [one.item for one in map(read, record["items"]) if one and one.status == "failed"] == ["disk-size root"]
 
 
+PLUGIN = """
+def fabric(config):
+    return {"ok": config["set"] != "quick", "value": "2 of 8 rails", "need": "8 rails", "advice": "Call them."}
+
+def odd(config):
+    return "fine"
+
+def broken(config):
+    raise OSError("no such luck")
+"""
+
+
+def test_other_distributions_of_the_image_bring_items_of_their_own(tmp_path: Path) -> None:
+    """A real distribution, in a folder of its own; one of its items is wrong, one breaks."""
+    write(tmp_path / "fabric_checks.py", PLUGIN)
+    info = tmp_path / "fabric_checks-1.0.dist-info"
+    write(info / "METADATA", "Metadata-Version: 2.1\nName: fabric-checks\nVersion: 1.0\n")
+    names = [f"{name} = fabric_checks:{name}" for name in ("fabric", "odd", "broken")]
+    write(info / "entry_points.txt", "\n".join(["[airflow_ft.preflight]", *names, "missing = fabric_checks:nothing"]))
+    config = {"set": "quick", "skip": list(preflight.ITEMS), "node": "n1"}
+    done = subprocess.run(
+        [sys.executable, build_agent_archive(tmp_path), "preflight", "--config", json.dumps(config)],
+        env={"PYTHONPATH": str(tmp_path)}, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 78, done.stderr
+    found = {one.item: one for one in parse(done.stdout)}
+    assert found["fabric"].line() == ("item=fabric status=failed value=2 of 8 rails need=8 rails advice=Call them.")
+    assert found["odd"].status == "skipped" and "give a dictionary" in found["odd"].value
+    assert "no such luck" in found["broken"].value and found["missing"].status == "skipped"
+    assert done.stdout.splitlines()[-1].startswith("item=preflight status=failed value=1 of 4 items failed")
+
+
 def test_a_configuration_that_cannot_be_read_is_an_error_of_its_own() -> None:
     for text in ("{", "[]", '{"set": "huge"}', "@/does/not/exist"):
         assert preflight.main_of_command(text, None) == 2

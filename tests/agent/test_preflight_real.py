@@ -152,12 +152,14 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def looked(library: Path, folder: Path, gpus: str, needs: dict[str, float] | None = None) -> dict[str, Result]:
+def looked(
+    library: Path, folder: Path, gpus: str, needs: dict[str, float] | None = None, **more: str
+) -> dict[str, Result]:
     devices = folder / "gpus"
     devices.write_text(gpus)
     config = {"set": "standard", "node": "n1", "needs": {"disk-size root": 0, **(needs or {})}}
     archive = build_agent_archive(folder)
-    env = {**os.environ, "LD_LIBRARY_PATH": str(library), "NVML_DOUBLE": str(devices)}
+    env = {**os.environ, "LD_LIBRARY_PATH": str(library), "NVML_DOUBLE": str(devices), **more}
     subprocess.run(
         [sys.executable, str(archive), "preflight", "--dir", folder, "--config", json.dumps(config)],
         env=env, check=False, capture_output=True,
@@ -181,3 +183,20 @@ def test_uncorrected_ecc_errors_and_a_hot_gpu_are_found_with_their_number(librar
 def test_a_gpu_less_than_expected_fails(library: Path, tmp_path: Path) -> None:
     items = looked(library, tmp_path, "0 0\n", {"gpus": 2})
     assert items["gpu-check"].status == "failed" and items["gpu-check"].need == ">= 2"
+
+
+def test_persistence_is_judged_where_it_is_wanted(library: Path, tmp_path: Path) -> None:
+    items = looked(library, tmp_path, "0 0\n", {"persistence": 1})
+    assert items["gpu-health"].value == "GPU 0: persistence mode is off"
+
+
+def test_a_driver_that_is_too_old_for_torchs_cuda_is_named(library: Path, tmp_path: Path) -> None:
+    """The CUDA is read from torch's own file: a torch that isn't there must not be needed for that."""
+    torch = tmp_path / "site" / "torch"
+    torch.mkdir(parents=True)
+    (torch / "__init__.py").write_text("raise ImportError('it would take seconds')")
+    (torch / "version.py").write_text("__version__ = '2.9.0+cu130'\ncuda: Optional[str] = '13.0'\n")
+    more = {"PYTHONPATH": str(tmp_path / "site")}
+    old = looked(library, tmp_path, "0 0\n", **more, NVML_DOUBLE_CUDA="12040")["cuda-match"]
+    assert (old.status, old.value, old.need) == ("failed", "driver 12.4, torch 13.0", "a driver for CUDA 13.x")
+    assert looked(library, tmp_path, "0 0\n", **more, NVML_DOUBLE_CUDA="13000")["cuda-match"].status == "ok"
