@@ -54,6 +54,7 @@ class StageAttempt(Record):
     number: int
     generation: int = 0
     state: str = "running"
+    nodes: tuple[str, ...] = ()
     backend: str = ""
     job: str = ""
     step: int | None = None
@@ -175,6 +176,7 @@ def handed_on(book: Book, stage: str) -> StageAttempt:
         seen = seen.but(
             backend=attempt.ref.backend if attempt.ref else "",
             job=attempt.name,
+            nodes=attempt.nodes,
             step=progress.step if progress else None,
             checkpoint=progress.checkpoint if progress else None,
             recovery=recovery.state if recovery else None,

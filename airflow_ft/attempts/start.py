@@ -50,6 +50,7 @@ from airflow_ft.backends.base import (
     TrainingJob,
     UnreachableError,
 )
+from airflow_ft.core.bisect_results import BisectResult
 from airflow_ft.core.chain import Attempt, AttemptState, Chain, End, Incident, JobRef, Outcome
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.faults import Diagnosis, FaultClass, Retry
@@ -79,6 +80,8 @@ class Starter:
     naming: Callable[[str, str], None] = lambda name, chain: None  # told the job's name before it is created
     progress_pattern: str | None = None
     quarantine: Quarantine | None = None  # nodes that other chains have found bad; None: nobody shares that here
+    avoid: tuple[str, ...] = ()  # nodes that a preflight before the chain has found bad
+    bisected: BisectResult | None = None  # what a stage of its own has found; None: a bisect that is due is done here
 
     async def start(self) -> tuple[Chain, Started | None]:
         """Bring the chain to the point where exactly one job of it exists. Returns ``None`` if training is done.
@@ -104,7 +107,8 @@ class Starter:
         chain = await self._debts_tried(chain)
         if replay(chain):
             return chain, None
-        search = Bisector(self.store, self.backend, self.job, self.policy, self.now, self.say, self.quarantine)
+        with_what = (self.store, self.backend, self.job, self.policy, self.now, self.say, self.quarantine)
+        search = Bisector(*with_what, found=self.bisected)
         chain = await search.after(chain)
         replay(chain)  # raises if it ended the chain
         chain = await self._fenced(chain)
@@ -127,6 +131,7 @@ class Starter:
                 map_index=info.map_index,
                 created_at=now,
                 max_tries=info.max_tries,
+                excluded_nodes=self.avoid,
             )
         lost = max(0, chain.put_off) < chain.try_number < info.try_number and (
             chain.open is not None or chain.attempts == 0

@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_ft.agent.preflight_result import FAILED, Result
-from airflow_ft.attempts.checkups import FREE, RELEASING_SET, Choice, remember_preflight
+from airflow_ft.attempts.checkups import RELEASING_SET, Choice, remember_preflight
+from airflow_ft.attempts.probe_work import Work
 from airflow_ft.backends.base import Backend, TrainingJob
 from airflow_ft.core.preflight import PreflightSettings
 from airflow_ft.core.settings import SettingsError
 from airflow_ft.diagnosis.preflighting import Preflighting, PreflightReport
 from airflow_ft.operators.desk import now
-from airflow_ft.operators.probing import ProbeOperator, Work, as_value, nodes_problems, preflight_settings, wanted
+from airflow_ft.operators.probing import ProbeOperator, nodes_problems, preflight_settings
 from airflow_ft.operators.settings import TrainingSettingsError
 
 if TYPE_CHECKING:
@@ -44,18 +45,18 @@ class PreflightOperator(ProbeOperator):
     :param on_failure: what a failed item does: ``fail`` the task (default), or ``continue``.
     :param on_error: what a preflight does that could not be run: ``fail`` (default) or ``continue``.
 
-    ``job``, ``nodes`` and ``update_quarantine`` are those of ``ProbeOperator``. With ``update_quarantine`` bad nodes
-    are put into quarantine; a node in quarantine that passes the set ``deep`` is released, but for one that a person
-    has put there.
+    ``job``, ``nodes``, ``attempt`` and ``update_quarantine`` are those of ``ProbeOperator``. With ``update_quarantine``
+    bad nodes are put into quarantine; a node in quarantine that passes the set ``deep`` is released, but for one that a
+    person has put there.
     """
 
-    template_fields = ("job", "nodes", "preflight")
+    template_fields = ("job", "nodes", "attempt", "preflight")
 
     def __init__(
         self,
         *,
         job: TrainingJob,
-        nodes: Any = FREE,
+        nodes: Any = None,
         preflight: PreflightSettings | Mapping[str, Any] | str = "standard",
         on_failure: str = FAIL,
         on_error: str = FAIL,
@@ -80,18 +81,20 @@ class PreflightOperator(ProbeOperator):
         settings, witness = PreflightSettings.from_dict(self.preflight), self._witness(context, "preflight")
         choice = await self._chosen(job, backend, work)
         tags = self._tags(context)
-        look = Preflighting(backend, job, settings, f"{work.name}-p", work.name, choice.pool, now, self._say, tags)
+        look = Preflighting(
+            backend, job, settings, f"{work.name}-p", work.name, choice.pool, now, self._say, tags, work
+        )
         report = (await look.look(choice.nodes)).but_untested(choice.unusable, "not in service")
         released: tuple[str, ...] = ()
         if self.update_quarantine:
             deep = settings.set == RELEASING_SET
             quarantine = self._quarantine(job)
             released = remember_preflight(quarantine, report, choice.kept, deep, witness, self._say)
-        value = as_value(_result(report, choice, released))
+        value = self._handed_on(_result(report, choice, released))
         if report.diagnosis is not None and self.on_failure == FAIL:
             context["ti"].xcom_push(key="return_value", value=value)
             raise PreflightFailedError(str(report))
-        by_name = not isinstance(wanted(self.nodes), str)
+        by_name = not isinstance(self._wanted(), str)
         if report.untested and (by_name or not report.nodes) and self.on_error == FAIL:
             context["ti"].xcom_push(key="return_value", value=value)
             raise PreflightBrokenError(str(report))

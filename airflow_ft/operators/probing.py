@@ -2,7 +2,7 @@
 
 They wait in the worker: a preflight is over within a minute, a bisect within its time budget. Names and nodes are kept
 in the task's state store while the work is open (``Work``), so that a try that follows a lost worker adopts what has
-run, and a try that a person has started anew tests anew.
+run, and a try that a person has started anew tests anew. Where no try follows, the collector removes its jobs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from airflow.sdk import BaseOperator, XComArg
 from airflow.sdk.exceptions import AirflowException
 
 from airflow_ft.attempts.checkups import FREE, QUARANTINED, Choice, Witness, chosen
-from airflow_ft.attempts.ports import KeyValueStore
+from airflow_ft.attempts.probe_work import Work
 from airflow_ft.attempts.quarantine import Quarantine
 from airflow_ft.backends.base import Backend, TrainingJob
 from airflow_ft.backends.registry import create_backend
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from airflow.sdk.definitions.context import Context
 
 T = TypeVar("T")
-KEY = "ft/probe"
 
 
 class ProbesStoppedError(AirflowException):
@@ -47,17 +46,28 @@ class ProbeOperator(RendersJobs, BaseOperator):
     :param job: where the nodes are: ``LocalJob``, … Its command isn't run; every string in it is templated.
     :param nodes: ``free`` (default): those that nobody uses, without those in quarantine. ``quarantined``: those in
         quarantine that are free, with two others to compare with. Or names: a list, or "n1,n2" (templated).
+    :param attempt: what a stage of the explicit form has handed on. Then ``nodes`` are by default those of the attempt,
+        and the return value says which attempt it is about: the stage after this one goes by what was found.
     :param update_quarantine: write what was found into the quarantine that all DAGs share.
     """
 
-    template_fields: Sequence[str] = ("job", "nodes")
+    template_fields: Sequence[str] = ("job", "nodes", "attempt")
     template_fields_renderers: ClassVar[dict[str, str]] = {"job": "json", "nodes": "json"}
     ui_color = "#e8f4ea"
 
-    def __init__(self, *, job: TrainingJob, nodes: Any = FREE, update_quarantine: bool = False, **kwargs: Any) -> None:
+    def __init__(
+        self,
+        *,
+        job: TrainingJob,
+        nodes: Any = None,
+        attempt: Any = None,
+        update_quarantine: bool = False,
+        **kwargs: Any,
+    ) -> None:
         super().__init__(**kwargs)
         self.job = job if isinstance(job, XComArg) else job_from(job)
         self.nodes = nodes
+        self.attempt = attempt
         self.update_quarantine = update_quarantine
         self._stop: Any = None
         self._killed = False
@@ -67,7 +77,9 @@ class ProbeOperator(RendersJobs, BaseOperator):
         job = job_to_run(self.job)
         backend = create_backend(job.backend)
         refuse_probes(backend)
-        work = Work(TaskStateStore(context["task_state_store"]), context["ti"])
+        ti = context["ti"]
+        name = chain_id(ti.dag_id, ti.run_id, ti.task_id, map_index_of(ti), str(ti.id))
+        work = Work(TaskStateStore(context["task_state_store"]), name)
         try:
             return self._stoppable(self.probe(context, job, backend, work))
         finally:
@@ -100,8 +112,19 @@ class ProbeOperator(RendersJobs, BaseOperator):
             self._stop = None
 
     async def _chosen(self, job: TrainingJob, backend: Backend, work: Work) -> Choice:
-        choice = await chosen(wanted(self.nodes), backend, job, self._quarantine(job), now(), self._say)
+        choice = await chosen(self._wanted(), backend, job, self._quarantine(job), now(), self._say)
         return replace(choice, nodes=work.nodes(choice.nodes))
+
+    def _wanted(self) -> str | list[str]:
+        """Return the nodes to look at: those that were asked for, the attempt's, or the free ones."""
+        attempt = self.attempt if isinstance(self.attempt, Mapping) else {}
+        return wanted(self.nodes if self.nodes is not None else list(attempt.get("nodes") or ()) or FREE)
+
+    def _handed_on(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what was found, with the attempt that it is about. Any database takes it as an XCom."""
+        attempt = self.attempt if isinstance(self.attempt, Mapping) else {}
+        about = {key: attempt[key] for key in ("chain_id", "number", "generation") if key in attempt}
+        return as_value({**about, **result})
 
     def _quarantine(self, job: TrainingJob) -> Quarantine:
         return quarantine_of(job)
@@ -119,38 +142,6 @@ class ProbeOperator(RendersJobs, BaseOperator):
         self.log.info("%s", text)
 
 
-class Work:
-    """What a task is at, over the tries of lost workers: the name of its probe jobs, and the nodes that they test."""
-
-    def __init__(self, store: KeyValueStore, ti: Any) -> None:
-        self._store = store
-        told = store.get(KEY)
-        if isinstance(told, dict) and told.get("open") is True:
-            self._told = told
-            return
-        name = chain_id(ti.dag_id, ti.run_id, ti.task_id, map_index_of(ti), str(ti.id))
-        self._told = {"name": name, "open": True}
-        store.set(KEY, self._told)
-
-    @property
-    def name(self) -> str:
-        """What the names of its jobs begin with."""
-        return str(self._told["name"])
-
-    def nodes(self, found: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the nodes that the work began with; ``found`` if it begins now. Its own jobs may hold them."""
-        begun = self._told.get("nodes")
-        if isinstance(begun, list):
-            return tuple(str(node) for node in begun)
-        self._told = {**self._told, "nodes": list(found)}
-        self._store.set(KEY, self._told)
-        return found
-
-    def close(self) -> None:
-        """Say that it is over: the next try begins anew."""
-        self._store.set(KEY, {**self._told, "open": False})
-
-
 def wanted(nodes: Any) -> str | list[str]:
     """Return the nodes that a user has named. Raises ``TrainingSettingsError``."""
     if nodes in (FREE, QUARANTINED):
@@ -165,7 +156,7 @@ def wanted(nodes: Any) -> str | list[str]:
 
 def nodes_problems(nodes: Any) -> list[str]:
     """Return what is wrong with the argument ``nodes``, as far as it can be known when the DAG is parsed."""
-    if isinstance(nodes, XComArg) or (isinstance(nodes, str) and "{{" in nodes):
+    if nodes is None or isinstance(nodes, XComArg) or (isinstance(nodes, str) and "{{" in nodes):
         return []
     try:
         wanted(nodes)

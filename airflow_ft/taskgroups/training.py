@@ -34,7 +34,7 @@ from airflow_ft.operators.stages.watch import VerifyRecoveryOperator, WatchTrain
 
 MAX_ATTEMPTS = 10  # beyond it a grid can't be read any more, and the scheduler has thousands of edges to walk
 DEFAULT_ATTEMPTS = 4
-OVERRIDABLE = ("preflight", "classify", "decide")
+OVERRIDABLE = ("preflight", "classify", "decide", "bisect")
 JOIN = TriggerRule.NONE_FAILED_MIN_ONE_SUCCESS
 
 
@@ -57,9 +57,11 @@ def fault_tolerant_training(
     :param job: what to train and where, as ``FaultTolerantTrainingOperator`` takes it.
     :param policy: as ``FaultTolerantTrainingOperator`` takes it. Its budget counts as well as ``attempts``.
     :param attempts: how many sub-groups are unrolled, 1 to 10. A restart in place takes one, too.
-    :param stages: stages of your own, by name: ``preflight``, ``classify``, ``decide``. Each is a ``@task`` function,
-        or any callable that is called with the attempt (``preflight``: with nothing) and returns an operator.
-        ``decide`` is a ``@task.branch`` that returns one of ``attempt["choices"]``.
+    :param stages: stages of your own, by name: ``preflight``, ``classify``, ``decide``, ``bisect``. Each is a ``@task``
+        function, or any callable that is called with the attempt (``preflight``: with nothing) and returns an operator.
+        ``decide`` is a ``@task.branch`` that returns one of ``attempt["choices"]``. ``preflight`` may be a
+        ``PreflightOperator``: the first attempt avoids the nodes that it found bad. ``bisect``, a ``BisectOperator``,
+        runs before ``resubmit`` where the policy has decided so, and ``resubmit`` goes by what it found.
     :param on_fault: tasks that run beside the decision of each fault, made like ``stages``: a ticket, a page.
     :param notify: as ``FaultTolerantTrainingOperator`` takes it.
     :param deferrable: watch in the triggerer (default) instead of holding a worker slot.
@@ -97,6 +99,11 @@ def _refuse(attempts: object, stages: Mapping[str, Any], on_fault: Sequence[Any]
     problems += [
         f"on_fault: {one!r:.80} is not allowed. Give @task functions." for one in on_fault if not callable(one)
     ]
+    if {"bisect", "decide"} <= stages.keys():
+        problems.append(
+            "stages['bisect']: not beside a 'decide' of your own, after which the job still has its nodes. "
+            "Leave it out: resubmit does the bisect that the policy has decided."
+        )
     if problems:
         raise TrainingSettingsError("\n".join(problems))
 
@@ -120,10 +127,9 @@ class _Unrolling:
 
     def build(self) -> None:
         """Make all tasks of the group, in its context."""
-        submit = SubmitTrainingOperator(task_id="submit", **self.submitting, **self.common)
+        looked = _task(self.own["preflight"], "preflight").output if "preflight" in self.own else None
+        submit = SubmitTrainingOperator(task_id="submit", attempt=looked, **self.submitting, **self.common)
         self.group.stages.append(submit.task_id)
-        if "preflight" in self.own:
-            _task(self.own["preflight"], "preflight") >> submit
         before: list[Any] = [submit]
         for number in range(self.attempts):
             with TaskGroup(f"attempt_{number}"):
@@ -179,7 +185,12 @@ class _Unrolling:
             attempt = classify.output
         else:
             decide = FaultPolicyBranchOperator(
-                task_id="decide", attempt=classify.output, also=tuple(extra), **ids, **self.common
+                task_id="decide",
+                attempt=classify.output,
+                also=tuple(extra),
+                bisect=f"{prefix}.bisect" if "bisect" in self.own and not last else None,
+                **ids,
+                **self.common,
             )
             attempt = decide.output
         told = [_task(make, f"on_fault_{place}", attempt) for place, make in enumerate(self.on_fault)]
@@ -188,12 +199,21 @@ class _Unrolling:
         actions: list[Any] = []
         if not last:
             actions.append(RestartInPlaceOperator(task_id="restart_in_place", **given))
-            actions.append(ResubmitOperator(task_id="resubmit", **self.submitting, **given))
+            actions += self._resubmission(given)
         actions.append(GiveUpOperator(task_id="give_up", **given))
         decide >> actions
         for name in ("watch", "classify"):
             self.group.choices[f"{prefix}.{name}"] = ids
         return [decide, *told, *actions]
+
+    def _resubmission(self, given: dict[str, Any]) -> list[Any]:
+        if "bisect" not in self.own:
+            return [ResubmitOperator(task_id="resubmit", **self.submitting, **given)]
+        bisect = _task(self.own["bisect"], "bisect", given["attempt"])
+        found = {**given, "attempt": [given["attempt"], bisect.output]}
+        # A search that fails is made up for: ``resubmit`` does it then.
+        rule = TriggerRule.ALL_DONE_MIN_ONE_SUCCESS
+        return [bisect, ResubmitOperator(task_id="resubmit", trigger_rule=rule, **self.submitting, **found)]
 
 
 def _task(make: Callable[..., Any], task_id: str, *attempt: Any) -> Any:

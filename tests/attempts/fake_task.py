@@ -126,6 +126,7 @@ class Task:
         self.event: Any = None  # of the newest watch that came to an end
         self.tells = False  # whether somebody wants to hear of it
         self.messages: list[tuple[float, str, str]] = []  # when, kind, text
+        self._happening: tuple[float, Callable[[Cluster], None]] | None = None
 
     # --- clock and processes -------------------------------------------------------------------------------------
 
@@ -138,11 +139,27 @@ class Task:
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
         """Run one process of ours. The clock goes on from there, however it ends."""
         outer = self._loop
+        coroutine = self._with_what_happens(coroutine) if self._happening is not None else coroutine
         loop = self._loop = virtual_time.VirtualLoop(self.seconds() if outer is None else outer.seconds)
         try:
             return virtual_time.run_on(loop, coroutine)
         finally:
             self._seconds, self._loop = loop.seconds, outer
+
+    def happens(self, seconds: float, what: Callable[[Cluster], None]) -> None:
+        """Let something happen to the cluster at this second, while some process of ours runs."""
+        self._happening = seconds, what
+
+    async def _with_what_happens(self, coroutine: Coroutine[Any, Any, T]) -> T:
+        seconds, what = self._happening or (0.0, lambda cluster: None)
+
+        def happen() -> None:
+            if self._happening is not None:
+                self._happening = None
+                what(self.cluster)
+
+        asyncio.get_running_loop().call_later(max(0.0, seconds - self.seconds()), happen)
+        return await coroutine
 
     def wait(self, seconds: float) -> None:
         self._seconds += seconds

@@ -9,6 +9,8 @@ import pytest
 
 from airflow_ft.attempts.handing_on import FAULT, Book, StageAttempt, handed_on
 from airflow_ft.attempts.staged import cancelled, chosen, said_by_stage
+from airflow_ft.core.bisect import BisectResult
+from airflow_ft.core.bisect_settings import BisectSettings
 from airflow_ft.core.chain import End
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import FaultClass
@@ -23,10 +25,15 @@ BUG = "KeyError: 'x'"
 QUICK = HangSettings(floor_seconds=60.0, ceiling_seconds=120.0, check_interval_seconds=5.0)
 
 
+DNS = "socket.gaierror: [Errno -3] Temporary failure in name resolution"
+NO_MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 SCRIPTS: dict[str, list[list[Run]]] = {
     "crash restarted in place": [[Run(last=20, code=1, words=NET), Run(first=21, last=90)]],
     "crash resubmitted": [[Run(last=20, code=1, words=GPU)], [Run(first=11, last=90)]],
     "fail fast": [[Run(last=20, code=1, words=BUG)], [Run(last=20, code=1, words=BUG)]],
+    "out of GPU memory": [[Run(last=20, code=1, words=NO_MEMORY)]],
+    "budget used up": [[Run(last=20, code=1, words=DNS)], [Run(first=21, last=40, code=1, words=DNS)]],
+    "lost node": [[Run(last=1000)], [Run(first=21, last=90)]],
     "hang": [[Run(last=30, code=None), Run(first=31, last=200)]],
     "term": [[Run(last=30, code=0, term=True, total=60)], [Run(first=31, last=60)]],
     "in place, then resubmitted": [
@@ -39,13 +46,33 @@ SCRIPTS: dict[str, list[list[Run]]] = {
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_stages_keep_the_chain_that_one_task_keeps(name: str) -> None:
     """Record by record, times aside."""
-    policy = FaultTolerancePolicy.full(hang=QUICK)
+    policy = FaultTolerancePolicy.full(hang=QUICK, max_restarts=1)
     single, staged = (made(*SCRIPTS[name], nodes=2, policy=policy) for made in (Task, Stages))
-    state = single.run_to_the_end()
     assert isinstance(staged, Stages)
+    if name == "lost node":
+        for task in (single, staged):
+            task.happens(25.0, lambda cluster: cluster.lose("n2"))
+    state = single.run_to_the_end()
     assert staged.run_stages() == state
     staged.check()
     assert staged.cluster.created == single.cluster.created
+    assert plain(staged) == plain(single)
+
+
+def test_stages_that_are_cleared_keep_the_chain_of_a_task_that_is_cleared() -> None:
+    """A new segment, with fresh budgets: the attempt that ran is over, and the next one goes on from its checkpoint."""
+    scripts = [Run(last=1000)], [Run(first=21, last=90)]
+    single, staged = Task(*scripts, nodes=2), Stages(*scripts, nodes=2)
+    for task in (single, staged):
+        task.begin_try()
+        task.run(task.starter().start())
+        task.wait(25)
+        task.clear()
+    staged.begin_try()
+    staged.run(staged.starter().start())
+    assert single.run_to_the_end() == staged.run_stages() == "success"
+    assert [event.kind for event in staged.chain.events] == ["cleared", "succeeded"]
+    staged.check()
     assert plain(staged) == plain(single)
 
 
@@ -155,6 +182,31 @@ def test_a_branch_can_not_choose_more_restarts_than_the_budget_has() -> None:
     stopped = chosen(incident, Action.RESUBMIT, "A branch.", task.policy, task.now()).decision
     assert stopped.action is Action.FAIL
     assert "budget used up" in stopped.reason
+
+
+def test_what_a_stage_of_its_own_has_searched_is_not_searched_again() -> None:
+    """``resubmit`` decides about it as about a search of its own."""
+    policy = FaultTolerancePolicy.full(bisect=BisectSettings(), rules=[{"match": "sick", "action": "bisect"}])
+    task = Stages(
+        [Run(last=20, code=1, words=f"{GPU}, somebody is sick")], [Run(first=21, last=30)], nodes=2, policy=policy
+    )
+    until_decided(task)
+    task.act()
+    assert task.chain.decision is not None and task.chain.decision.action is Action.BISECT
+    found = BisectResult(faulty_nodes=("n2",), confidence={"n2": 0.99}, tests=3, rounds=2)
+    task.run(task.starter(bisected=found).start())
+    assert task.attempts[1].excluded_nodes == ("n2",)
+    assert "Bisect: found n2 (confidence 99 %); 3 tests in 2 rounds." in task.chain.events[-1].text
+    task.check()
+
+
+def test_the_first_attempt_avoids_what_was_found_before_it() -> None:
+    task = Stages([Run(last=30)], nodes=2)
+    task.begin_try()
+    task.run(task.starter(avoid=("n1",)).start())
+    (attempt,) = task.attempts
+    assert attempt.excluded_nodes == ("n1",)
+    assert {node.name for job in task.cluster.live() for node in job.nodes} == {"n2", "n3"}
 
 
 def test_what_is_left_is_cancelled_and_the_chain_says_so() -> None:

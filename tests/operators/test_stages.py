@@ -16,6 +16,8 @@ from airflow_ft.attempts.handing_on import OWN_BOOK, SETTINGS, Book, StageSettin
 from airflow_ft.backends.local.job import LocalJob
 from airflow_ft.core.chain import Attempt, AttemptState, Chain, End, Outcome
 from airflow_ft.core.decisions import Action, Decision
+from airflow_ft.operators.bisect import BisectOperator
+from airflow_ft.operators.settings import TrainingSettingsError
 from airflow_ft.operators.stages.base import BOOK_KEY, RETRIES, Group
 from airflow_ft.operators.stages.submit import SEEN_KEY
 from airflow_ft.taskgroups.training import fault_tolerant_training
@@ -23,6 +25,7 @@ from airflow_ft.triggers.answers import NOT_ANSWERED, AnswerTrigger
 
 NOON = datetime(2026, 3, 1, 12, tzinfo=timezone.utc)
 GROUP = "training"
+JOB = LocalJob(command="train.py")
 ORDER = ("submit", "attempt_0.watch", "attempt_0.classify", "attempt_0.decide", "attempt_0.resubmit")
 
 
@@ -62,7 +65,7 @@ class Accessor:
 @pytest.fixture
 def dag() -> Iterator[DAG]:
     with DAG("explicit", schedule=None, start_date=NOON) as made:
-        fault_tolerant_training(job=LocalJob(command="train.py"), attempts=2)
+        fault_tolerant_training(job=JOB, attempts=2)
         yield made
 
 
@@ -164,6 +167,53 @@ def test_every_stage_of_a_chain_that_is_over_skips_to_the_end(dag: DAG) -> None:
             assert full("result") not in raised.value.tasks
             handed = xcoms[stage.task_id, "return_value"]
             assert handed["state"] == ("succeeded" if over["concluded"] is End.SUCCEEDED else "stopped")
+
+
+def test_a_bisect_has_a_task_of_its_own_where_there_is_one() -> None:
+    """The job is stopped by then: its nodes are free. ``resubmit`` comes after it; all else is skipped."""
+    with DAG("explicit", schedule=None, start_date=NOON) as dag:
+        fault_tolerant_training(job=JOB, attempts=2, stages={"bisect": searched})
+    decide: Any = dag.get_task(full("attempt_0.decide"))
+    due = Decision(action=Action.BISECT, reason="Who is it?")
+    written = book(1, concluded=End.FAULT, decision=due)
+    ti = Instance({(full("submit"), BOOK_KEY): written}, {full("submit"): "success"}, decide.task_id)
+    with pytest.raises(DownstreamTasksSkipped) as raised:
+        decide._guarded(context(ti), lambda: decide.stage(context(ti)))
+    skipped = {one.rpartition(".")[2] for one in raised.value.tasks}
+    assert skipped == {"restart_in_place", "give_up"}
+
+
+def searched(attempt: Any) -> BisectOperator:
+    return BisectOperator(task_id="bisect", job=JOB, attempt=attempt)
+
+
+@pytest.mark.parametrize(
+    ("about", "known"),
+    [({}, True), ({"number": 1}, False), ({"chain_id": "other"}, False), ({"faulty_nodes": None}, True)],
+)
+def test_what_a_bisect_has_found_counts_if_it_is_about_the_attempt_that_failed(
+    dag: DAG, about: dict[str, Any], known: bool
+) -> None:
+    stage: Any = dag.get_task(full("attempt_0.resubmit"))
+    ti = Instance({(full("submit"), BOOK_KEY): book(1)}, {full("submit"): "success"}, stage.task_id)
+    stage.attempt = [None, {"chain_id": "c", "number": 0, "faulty_nodes": ["n3"], **about}]
+    stage._book = stage._opened(context(ti))
+    found = stage._bisected()
+    assert (found is not None) is known
+    if found is not None:
+        assert found.faulty_nodes == tuple(stage.attempt[1]["faulty_nodes"] or ())
+        assert str(found), "one without a confidence, too"
+
+
+def test_the_first_attempt_avoids_what_a_preflight_has_found(dag: DAG) -> None:
+    stage: Any = dag.get_task(full("submit"))
+    stage.attempt = {"excluded_nodes": ["n2", "n5"], "text": "The preflight failed on n2."}
+    assert stage._avoided() == ("n2", "n5")
+    stage.attempt = {"chain_id": "c", "number": 0, "excluded_nodes": ["n9"]}
+    assert stage._avoided() == (), "the chain knows what an attempt has avoided"
+    stage.attempt = {"excluded_nodes": "n2"}
+    with pytest.raises(TrainingSettingsError, match=r"excluded_nodes: 'n2' is not allowed\. Give a list of names\."):
+        stage._avoided()
 
 
 def test_a_delay_is_waited_without_a_worker(dag: DAG, monkeypatch: pytest.MonkeyPatch) -> None:

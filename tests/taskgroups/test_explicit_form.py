@@ -12,6 +12,8 @@ from airflow.serialization.serialized_objects import DagSerialization
 
 from airflow_ft.backends.local.job import LocalJob
 from airflow_ft.core.policy import FaultTolerancePolicy
+from airflow_ft.operators.bisect import BisectOperator
+from airflow_ft.operators.preflight import PreflightOperator
 from airflow_ft.operators.settings import RETRIES, TrainingSettingsError
 from airflow_ft.taskgroups.training import fault_tolerant_training
 
@@ -117,6 +119,29 @@ def test_stages_of_a_users_own_stand_in_the_place_of_ours(dag: DAG) -> None:
     assert ids(group.get_leaves()) == {"training.result"}, "a ticket is no end of the training"
     assert dag.get_task("training.on_fault_done").trigger_rule == "all_done"
     assert downstream(dag, "training.attempt_0.on_fault_1") == {"training.on_fault_done"}
+
+
+def test_a_preflight_and_a_bisect_of_ours_stand_where_their_findings_are_needed(dag: DAG) -> None:
+    """The first attempt goes by what the preflight found, each resubmission by what the bisect found."""
+    group = fault_tolerant_training(
+        job=JOB,
+        attempts=2,
+        stages={
+            "preflight": lambda: PreflightOperator(task_id="preflight", job=JOB, on_failure="continue"),
+            "bisect": lambda attempt: BisectOperator(task_id="bisect", job=JOB, attempt=attempt),
+        },
+    )
+    assert ids(group.get_roots()) == {"training.preflight"}
+    assert ids(group.get_leaves()) == {"training.result"}
+    assert downstream(dag, "training.attempt_0.decide") >= {"training.attempt_0.bisect", "training.attempt_0.resubmit"}
+    assert downstream(dag, "training.attempt_0.bisect") == {"training.attempt_0.resubmit"}
+    assert dag.get_task("training.attempt_0.resubmit").trigger_rule == "all_done_min_one_success", "a search may fail"
+    assert "training.attempt_1.bisect" not in dag.task_dict, "nothing is resubmitted after the last attempt"
+    decide: Any = dag.get_task("training.attempt_0.decide")
+    assert "training.attempt_0.bisect" in decide._later(), "it is skipped where no bisect was decided"
+    assert DagSerialization.to_dict(dag)
+    with pytest.raises(TrainingSettingsError, match=r"stages\['bisect'\]: not beside a 'decide' of your own"):
+        fault_tolerant_training(job=JOB, group_id="both", stages={"bisect": print, "decide": print})
 
 
 def test_any_callable_may_make_a_stage_but_its_name_is_ours(dag: DAG) -> None:

@@ -8,7 +8,7 @@ from airflow_ft.attempts.handing_on import StageAttempt, is_over
 from airflow_ft.attempts.ports import SeenFault
 from airflow_ft.attempts.record import STOPPED, answer_question, with_event
 from airflow_ft.attempts.staged import chosen, said_by_stage
-from airflow_ft.core.decisions import Action
+from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.core.faults import FaultClass
 from airflow_ft.operators.asking import ask_person, asked_at, is_open, look_for_answer, not_answered, understood
 from airflow_ft.operators.desk import now, quiet, try_info
@@ -99,6 +99,8 @@ class FaultPolicyBranchOperator(DecidingStage):
 
     :param restart_in_place: task to follow for a restart in place.
     :param resubmit: task to follow for a resubmission, with nodes excluded or not.
+    :param bisect: task to follow for a bisect, beside ``resubmit``; the job is stopped by then. Without it
+        ``resubmit`` does the bisect.
     :param give_up: task to follow when training is stopped.
     :param also: tasks that are followed whatever is decided.
     """
@@ -117,20 +119,26 @@ class FaultPolicyBranchOperator(DecidingStage):
         give_up: str,
         restart_in_place: str | None = None,
         resubmit: str | None = None,
+        bisect: str | None = None,
         also: tuple[str, ...] = (),
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.tasks = {"restart_in_place": restart_in_place, "resubmit": resubmit, "give_up": give_up}
+        self.bisect = bisect
         self.also = also
 
     def stage(self, context: Any) -> Any:
         """Decide, and skip what isn't needed."""
         fault = self._decided(context)
-        if fault is not None and fault.incident is not None and is_open(fault.incident.decision):
-            self.book.set(ASKED, fault.but(incident=None).to_record())
+        if fault is not None and fault.incident is not None and self._lets_go(fault.incident.decision):
+            asks = is_open(fault.incident.decision)
+            if asks:
+                self.book.set(ASKED, fault.but(incident=None).to_record())
             self._recorded(context, self._step(context, lambda watch, seen=fault: watch.carry_out(seen)))  # type: ignore[misc]
-            self._ask(context)
+            fault = None
+            if asks:
+                self._ask(context)
         if is_open(self._chain().decision):
             self._ask(context, anew=False)
         decision = fault.incident.decision if fault is not None and fault.incident else self._chain().decision
@@ -142,11 +150,17 @@ class FaultPolicyBranchOperator(DecidingStage):
         assert chosen_task is not None
         self.log.info("%s: %s", chosen_task, decision.reason if decision is not None else "")
         kept = {chosen_task, *self.also}
+        if self.bisect is not None and action is Action.BISECT:
+            kept.add(self.bisect)
         if action is not Action.FAIL and chosen_task != self.tasks["give_up"]:
             rounds = self.group.rounds if self.group is not None else []
             own = next((tasks for tasks in rounds if self.task_id in tasks), [])
             return self._skip(context, [one for one in self._siblings(own) if one not in kept])
         return self._skip(context, [one for one in self._later() if one not in kept])
+
+    def _lets_go(self, decision: Decision) -> bool:
+        """Whether the job is stopped here already: a person, or a search on its nodes, comes first."""
+        return is_open(decision) or (decision.action is Action.BISECT and self.bisect is not None)
 
     def _siblings(self, own: list[str]) -> list[str]:
         if self.group is None:

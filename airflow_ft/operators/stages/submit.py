@@ -16,12 +16,21 @@ from airflow_ft.attempts.ports import TryInfo
 from airflow_ft.attempts.quarantine import cluster_of
 from airflow_ft.attempts.start import Starter
 from airflow_ft.backends.registry import create_backend
+from airflow_ft.core.bisect_results import BisectResult
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.policy import FaultTolerancePolicy
 from airflow_ft.core.policy_record import write_policy
+from airflow_ft.operators.bisect import result_of_value
 from airflow_ft.operators.desk import TaskStateStore, now, try_info
 from airflow_ft.operators.jobs import RendersJobs, job_to_run
-from airflow_ft.operators.settings import RETRIES, dag_folder, job_from, policy_from, refuse_arguments
+from airflow_ft.operators.settings import (
+    RETRIES,
+    TrainingSettingsError,
+    dag_folder,
+    job_from,
+    policy_from,
+    refuse_arguments,
+)
 from airflow_ft.operators.shared import quarantine_of
 from airflow_ft.operators.stages.faults import ActingStage
 
@@ -97,6 +106,8 @@ class _SubmittingStage(RendersJobs, ActingStage):
             killed=lambda: self._killed,
             progress_pattern=self.progress_pattern,
             quarantine=quarantine_of(job),
+            avoid=self._avoided(),
+            bisected=self._bisected(),
         )
         try:
             chain, _ = asyncio.run(starter.start())
@@ -113,6 +124,26 @@ class _SubmittingStage(RendersJobs, ActingStage):
             self._told(context, self._chain())
             self._to_the_end(context)
         return self._hands_on()
+
+    def _avoided(self) -> tuple[str, ...]:
+        """Return the nodes that a preflight before the first attempt has found bad (``PreflightOperator``)."""
+        found: list[str] = []
+        for nodes in (given.get("excluded_nodes") or () for given in self._given() if "chain_id" not in given):
+            if not isinstance(nodes, (list, tuple)) or not all(isinstance(node, str) for node in nodes):
+                raise TrainingSettingsError(f"excluded_nodes: {nodes!r:.80} is not allowed. Give a list of names.")
+            found += nodes
+        return tuple(dict.fromkeys(found))
+
+    def _bisected(self) -> BisectResult | None:
+        """Return what a stage before has found of the attempt that failed (``BisectOperator``, or alike)."""
+        chain = self.book.chain.load()
+        if chain is None or chain.open is not None:
+            return None
+        about = (chain.chain_id, chain.attempts - 1)
+        for given in self._given():
+            if "faulty_nodes" in given and (given.get("chain_id"), given.get("number")) == about:
+                return result_of_value(given)
+        return None
 
     def _chain_info(self, context: Any) -> TryInfo:
         """Return this try as the chain counts: of the task whose state is the training's, cleared or not."""
@@ -132,7 +163,10 @@ class _SubmittingStage(RendersJobs, ActingStage):
 
 
 class SubmitTrainingOperator(_SubmittingStage):
-    """Submit the training; return its attempt. Adopts a job that an earlier try of this task has submitted."""
+    """Submit the training; return its attempt. Adopts a job that an earlier try of this task has submitted.
+
+    ``attempt`` may be what a ``PreflightOperator`` has returned: the first attempt avoids the nodes that it found bad.
+    """
 
     def stage(self, context: Any) -> Any:
         """Begin the chain, or a new segment of it."""
@@ -147,7 +181,8 @@ class ResubmitOperator(_SubmittingStage):
     """Stop what is left of the attempt that failed, wait as long as was decided, and submit the next one.
 
     If the policy has decided otherwise (a branch of a user's own has led here) the attempt is resubmitted all the same,
-    and charged as a restart. A bisect that was decided, and that no stage of its own has done, is done here.
+    and charged as a restart. A bisect that was decided is done here, unless ``attempt`` has what a ``BisectOperator``
+    has returned about the attempt that failed.
     """
 
     actions = (Action.RESUBMIT, Action.RESUBMIT_EXCLUDING, Action.BISECT)
