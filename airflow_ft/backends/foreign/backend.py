@@ -159,6 +159,10 @@ class ForeignBackend:
         if again is not None:
             await registry.create_backend(again.backend).fence(name, chain_id, again)
 
+    async def close(self) -> None:
+        """End all watches and streams of this event loop (they end by themselves with the loop)."""
+        await objects.close()
+
     async def _found(self, job: ForeignJob, submission: Submission) -> JobRef | None:
         if job.platform == PROCESS:
             return await _seen(asyncio.to_thread(process.found, job, submission))

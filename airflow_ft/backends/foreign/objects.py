@@ -47,3 +47,10 @@ async def found(job: ForeignJob, submission: Submission) -> JobRef | None:
         foreign=f"{kind.kind} {namespace}/{job.name}",
         own=job.own,
     )
+
+
+async def close() -> None:
+    """End all watches and streams of the running event loop."""
+    from airflow_ft.backends.kubernetes import cluster
+
+    await cluster.close_all()

@@ -15,7 +15,7 @@ from typing import Protocol, TypeVar, cast
 from weakref import WeakKeyDictionary
 
 from airflow_ft.backends.base import UnreachableError
-from airflow_ft.backends.kubernetes import agents, building, records
+from airflow_ft.backends.kubernetes import agents, building, records, strangers
 from airflow_ft.backends.kubernetes.affinity import HOSTNAME
 from airflow_ft.backends.kubernetes.agents import AgentState
 from airflow_ft.backends.kubernetes.api import Api, ApiError
@@ -137,6 +137,7 @@ class JobView:
         self._stuck: dict[str, tuple[str, float]] = {}
         self._looks = 0
         self._record: records.Found | None = None
+        self._object: Json | None = None  # as it was last seen
 
     @property
     def kind(self) -> Kind:
@@ -198,31 +199,23 @@ class JobView:
             start_error_seconds=float(str(self.ref.where.get("start_error_seconds", 60))),
             age_seconds=(now() - self.ref.submitted_at).total_seconds(),
             removes_itself=bool(self.ref.where.get("removes_itself")),
+            foreign=bool(self.ref.foreign),
         )
 
     async def _job(self, *, watch: bool) -> Json | None:
         """Return the object under the job's name."""
         job = None
-        if watch:
+        if watch and not self.ref.foreign:
             collection = self.path.rpartition("/")[0]
             job = (await self._cluster.objects(collection, building.CHAIN)).get(self.ref.name)
         if job is None:  # a watch may be a moment behind: that an object is gone is asked directly
             job = await self.api.find(self.path)
+        self._object = job or self._object
         return job
 
     async def see_pods(self, *, watch: bool = False) -> list[PodFacts]:
         """Return the pods that exist now, and remember them."""
-        mine = building.selector(self.ref.chain_id, self.ref.attempt)
-        if watch:
-            labels = {building.CHAIN: self.ref.chain_id, building.ATTEMPT: str(self.ref.attempt)}
-            found = [
-                pod
-                for pod in (await self._cluster.objects(pods_path(self.namespace), building.CHAIN)).values()
-                if labels.items() <= (walk(pod, ("metadata", "labels")) or {}).items()
-            ]
-        else:
-            found = list((await self._cluster.objects(pods_path(self.namespace), mine, watch=False)).values())
-        present = [read_pod(pod) for pod in found]
+        present = [read_pod(pod) for pod in await self._pods(watch=watch)]
         for pod in sorted(present, key=lambda one: one.name):
             self.pods[pod.uid] = pod
             self._note_waiting(pod)
@@ -230,6 +223,30 @@ class JobView:
                 self.streams[pod.uid].pod = pod
         self.vanished = self.pods.keys() - {pod.uid for pod in present}
         return present
+
+    async def _pods(self, *, watch: bool) -> list[Json]:
+        if self.ref.foreign:
+            return await self._pods_of_a_stranger(watch=watch)
+        mine = building.selector(self.ref.chain_id, self.ref.attempt)
+        if watch:
+            labels = {building.CHAIN: self.ref.chain_id, building.ATTEMPT: str(self.ref.attempt)}
+            return [
+                pod
+                for pod in (await self._cluster.objects(pods_path(self.namespace), building.CHAIN)).values()
+                if labels.items() <= (walk(pod, ("metadata", "labels")) or {}).items()
+            ]
+        return list((await self._cluster.objects(pods_path(self.namespace), mine, watch=False)).values())
+
+    async def _pods_of_a_stranger(self, *, watch: bool) -> list[Json]:
+        """Return the pods of an object that we have not made, as if we had."""
+        if self._object is None:
+            await self._job(watch=False)
+        found: dict[str, Json] = {}
+        for label, value in strangers.marks(self.kind, self.ref.name, self._object):
+            selector = label if watch else f"{label}={value}"
+            pods = await self._cluster.objects(pods_path(self.namespace), selector, watch=watch)
+            found |= {name: pod for name, pod in pods.items() if walk(pod, ("metadata", "labels", label)) == value}
+        return [strangers.dressed(pod, self.kind) for pod in found.values()]
 
     def _note_waiting(self, pod: PodFacts) -> None:
         # Pulling an image alternates between ErrImagePull and ImagePullBackOff: one wait, not many.
@@ -249,6 +266,8 @@ class JobView:
         )
 
     async def _closed(self) -> Closed | None:
+        if self.ref.foreign:
+            return None  # its record, if it has one, is its owner's
         try:
             self._record = await records.read(self.api, self.namespace, self.ref.name)
         except ApiError as error:

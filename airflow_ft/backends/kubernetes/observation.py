@@ -72,6 +72,7 @@ class Picture:
     age_seconds: float = 0.0  # since the job was made
     removes_itself: bool = False  # a TTL of the manifest deletes it: a vanished object is then no person's doing
     replaced: bool = False  # the name is another object's now
+    foreign: bool = False  # somebody else has made it, and its operator may replace pods that failed
 
 
 def observe(picture: Picture, at: datetime) -> Observation:
@@ -81,6 +82,8 @@ def observe(picture: Picture, at: datetime) -> Observation:
     current = newest(picture.pods)
     trains = [known for known in current if known.pod.trains]
     reports = tuple(report for known in trains if (report := _report(known, picture.nodes)) is not None)
+    if picture.foreign and picture.status is not None and picture.status.ended is None:
+        reports = tuple(_replaceable(report) for report in reports)
     alive = [known for known in current if not known.vanished and not known.pod.over]
     cancelled, by = _cancelled(picture)
     if picture.status is None and not alive:
@@ -163,6 +166,12 @@ def _over(pod: PodFacts, agent: AgentState | None) -> NodeReport:
         spawned_at=report.spawned_at or ended.began,
         term=report.term,
     )
+
+
+def _replaceable(report: NodeReport) -> NodeReport:
+    """A pod that failed may be made anew: until the object itself says that it has ended, silence alone tells."""
+    failed = report.state is JobState.ENDED and report.code != 0
+    return report.but(state=JobState.RUNNING, code=None) if failed else report
 
 
 # --- the job -----------------------------------------------------------------------------------------------------
