@@ -3,7 +3,8 @@
 The order of the questions, each a function below; the first that has an answer gives the diagnosis:
 
 1. Was the end planned? Then it is a disruption, nobody's fault, whatever the codes and logs say.
-2. Does the *platform* say that a node is lost? Then that node is the suspect, and all other ends are consequences.
+2. Does the *platform* say that a node is lost, or can't start what others did? Then that node is the suspect, and all
+   other ends are consequences.
 3. Did it hang? A full disk explains that; else ``COMM_HANG``, suspected are the ranks whose stack differs from the
    others'.
 4. Who stopped first, and with which words? The culprit is the death that isn't a victim of the launcher and doesn't
@@ -24,7 +25,7 @@ from functools import lru_cache
 from airflow_ft.core import diagnoses
 from airflow_ft.core import naming_suspects as suspects
 from airflow_ft.core.facts import Facts, LogText
-from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Retry, Role, Suspect, Trust
+from airflow_ft.core.faults import CANT_START_HERE, Diagnosis, Evidence, FaultClass, Retry, Role, Trust
 from airflow_ft.core.findings import Finding, Reading, read_logs
 from airflow_ft.core.launchers import Death
 from airflow_ft.core.prefixes import Who
@@ -51,6 +52,7 @@ def classify(facts: Facts, signatures: Sequence[Signature] | RuleSet) -> Diagnos
     reading = read_logs(facts.logs, rules, facts.good_logs)
     diagnosis = (
         _lost_node(facts, reading)
+        or _no_start(facts, reading)
         or _no_room(facts, reading, rules)
         or _hung(facts, reading)
         or _excused(facts, reading)
@@ -83,22 +85,15 @@ def _planned(facts: Facts) -> Diagnosis:
 
 
 def _lost_node(facts: Facts, reading: Reading) -> Diagnosis | None:
-    lost = [e for e in facts.evidence if _is_platform_root(e) and e.fault_class is FaultClass.HW_NODE and e.node]
-    if not lost:
-        return None
-    names = tuple(dict.fromkeys(str(evidence.node) for evidence in lost))
-    which = f"Node {names[0]} was" if len(names) == 1 else f"Nodes {', '.join(names)} were"
-    return Diagnosis(
-        fault_class=FaultClass.HW_NODE,
-        text=f"{which} lost ({lost[0].text[:160]}).",
-        root=lost[0],
-        suspects=tuple(Suspect(kind="node", name=name) for name in names),
-        confidence=0.9,
-        retry=Retry.USEFUL,
-        signature="platform.node_lost",
-        advice="The platform says that the node is gone. Run without it and have it checked.",
-        evidence=diagnoses.evidence(facts, reading, lost[0]),
-    )
+    told = [e for e in facts.evidence if _is_platform_root(e) and e.fault_class is FaultClass.HW_NODE and e.node]
+    lost = [e for e in told if e.source != CANT_START_HERE]
+    return diagnoses.lost_nodes(facts, reading, lost) if lost else None
+
+
+def _no_start(facts: Facts, reading: Reading) -> Diagnosis | None:
+    """A node that is in service and can't start what others have started (story EXC-05)."""
+    stuck = [e for e in facts.evidence if _is_platform_root(e) and e.source == CANT_START_HERE and e.node]
+    return diagnoses.no_start(facts, reading, stuck) if stuck else None
 
 
 def _no_room(facts: Facts, reading: Reading, rules: RuleSet) -> Diagnosis | None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from airflow_ft.core import naming_suspects as suspects
 from airflow_ft.core.calibration import confidence_of
 from airflow_ft.core.facts import Facts
@@ -14,6 +16,7 @@ from airflow_ft.core.waiting import missing_ranks
 
 THICK = 0.7  # from here a signature is sure enough to say that a retry is useless
 MAX_EVIDENCE = 20  # DESIGN §3
+NO_START = "platform.no_start"
 
 
 def from_line(facts: Facts, reading: Reading, line: Finding, death: Death | None) -> Diagnosis:
@@ -99,6 +102,45 @@ def from_platform(
         advice=signature.advice if signature else "The platform reported it. Mend what it names, then start again.",
         evidence=evidence(facts, reading, root),
     )
+
+
+def lost_nodes(facts: Facts, reading: Reading, lost: Sequence[Evidence]) -> Diagnosis:
+    """The platform says that nodes are gone."""
+    names = _nodes(lost)
+    which = f"Node {names[0]} was" if len(names) == 1 else f"Nodes {', '.join(names)} were"
+    return Diagnosis(
+        fault_class=FaultClass.HW_NODE,
+        text=f"{which} lost ({lost[0].text[:160]}).",
+        root=lost[0],
+        suspects=tuple(Suspect(kind="node", name=name) for name in names),
+        confidence=0.9,
+        retry=Retry.USEFUL,
+        signature="platform.node_lost",
+        advice="The platform says that the node is gone. Run without it and have it checked.",
+        evidence=evidence(facts, reading, lost[0]),
+    )
+
+
+def no_start(facts: Facts, reading: Reading, stuck: Sequence[Evidence]) -> Diagnosis:
+    """Nodes that are in service couldn't start what others did."""
+    suspected = tuple(Suspect(kind="node", name=name) for name in _nodes(stuck))
+    return Diagnosis(
+        fault_class=FaultClass.HW_NODE,
+        text=f"{suspects.as_words(suspected)} could not start what other nodes did ({stuck[0].text[:240]}).",
+        root=stuck[0],
+        suspects=suspected,
+        confidence=0.7,
+        retry=Retry.USEFUL,
+        signature=NO_START,
+        second_class=FaultClass.ENV_ERROR,
+        advice="What the pod waits for came on other nodes. Run without this one, and look at its storage driver, its "
+        "mounts and its network plugin.",
+        evidence=evidence(facts, reading, stuck[0]),
+    )
+
+
+def _nodes(told: Sequence[Evidence]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(str(one.node) for one in told))
 
 
 def excused(facts: Facts, reading: Reading, line: Finding) -> Diagnosis:

@@ -66,6 +66,10 @@ class Trust(str, Enum):
         return cls.JOB
 
 
+# The source of evidence that a node, though it is in service, couldn't start what others could.
+CANT_START_HERE = "start"
+
+
 class Evidence(Record):
     """One observed fact.
 

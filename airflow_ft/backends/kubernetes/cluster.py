@@ -7,6 +7,7 @@ watches. The first look at a job is a plain list; whoever looks twice is watchin
 from __future__ import annotations
 
 import asyncio
+import math
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -22,6 +23,7 @@ from airflow_ft.backends.kubernetes.api import Api, ApiError
 from airflow_ft.backends.kubernetes.kinds import KINDS, Json, Kind, walk
 from airflow_ft.backends.kubernetes.logs import Stream
 from airflow_ft.backends.kubernetes.observation import Closed, Known, Picture
+from airflow_ft.backends.kubernetes.obstacles import Obstacle, obstacle_of
 from airflow_ft.backends.kubernetes.pods import PodFacts, read_pod
 from airflow_ft.backends.kubernetes.status import read_status
 from airflow_ft.backends.kubernetes.watching import Collection
@@ -32,6 +34,7 @@ NODES = "/api/v1/nodes"
 ASK_AT_ONCE = 32
 ASK_AGAIN_SECONDS = 1.0  # a job that prints agents' lines by itself gets no more than this
 UNHEARD_SECONDS = 2.0  # an agent that can't be heard, since nobody reads its log, or that has not said a word yet
+EVENTS_AT_ONCE, EVENTS_AGAIN_SECONDS = 12, 20.0  # of pods that aren't made yet: a large job pulls a large image
 HEARD_SECONDS = 300.0  # one that can be heard: in case that a line of its was lost
 
 _clusters: WeakKeyDictionary[asyncio.AbstractEventLoop, dict[str, Cluster]] = WeakKeyDictionary()
@@ -134,7 +137,8 @@ class JobView:
         self._ooms: dict[tuple[str, int], int] = {}  # the kernel's count when a generation was first seen
         self._dirty: dict[str, bool] = {}
         self._asked: dict[str, float] = {}
-        self._stuck: dict[str, tuple[str, float]] = {}
+        self._stuck: dict[str, tuple[bool, float]] = {}  # whether with a reason (or still being made), since when
+        self._obstacles: dict[str, tuple[float, Obstacle | None]] = {}  # when its events were read, and what they say
         self._looks = 0
         self._record: records.Found | None = None
         self._object: Json | None = None  # as it was last seen
@@ -187,6 +191,7 @@ class JobView:
             for stream in self.printing():
                 stream.listen()
         await self._ask_agents()
+        await self._read_events()
         status = read_status(self.kind, job) if job is not None else None
         ended = status is None or status.deleting or status.suspended
         closed = await self._closed() if ended else None
@@ -196,7 +201,8 @@ class JobView:
             nodes=nodes,
             expected=int(str(self.ref.where.get("pods", 1))),
             closed=closed,
-            start_error_seconds=float(str(self.ref.where.get("start_error_seconds", 60))),
+            start_error_seconds=self._start_error_seconds,
+            volume_error_seconds=float(str(self.ref.where.get("volume_error_seconds", 600))),
             age_seconds=(now() - self.ref.submitted_at).total_seconds(),
             removes_itself=bool(self.ref.where.get("removes_itself")),
             foreign=bool(self.ref.foreign),
@@ -250,10 +256,12 @@ class JobView:
 
     def _note_waiting(self, pod: PodFacts) -> None:
         # Pulling an image alternates between ErrImagePull and ImagePullBackOff: one wait, not many.
-        if pod.waiting is None or pod.running or pod.over:
+        waits = pod.waiting is not None and not pod.running and not pod.over
+        if not waits and not pod.creating:
             self._stuck.pop(pod.uid, None)
-        else:
-            self._stuck.setdefault(pod.uid, (pod.waiting[0], time.monotonic()))
+            self._obstacles.pop(pod.uid, None)
+        elif pod.uid not in self._stuck or self._stuck[pod.uid][0] is not waits:
+            self._stuck[pod.uid] = (waits, time.monotonic())
 
     def _known(self, pod: PodFacts) -> Known:
         since = self._stuck.get(pod.uid)
@@ -263,7 +271,27 @@ class JobView:
             oom_killed=agent is not None and (agent.oom_kills or 0) > self._ooms.get((pod.uid, agent.generation), 0),
             vanished=pod.uid in self.vanished,
             stuck_seconds=time.monotonic() - since[1] if since is not None else 0.0,
+            obstacle=self._obstacles.get(pod.uid, (0.0, None))[1],
         )
+
+    @property
+    def _start_error_seconds(self) -> float:
+        return float(str(self.ref.where.get("start_error_seconds", 60)))
+
+    async def _read_events(self) -> None:
+        """Ask what the pods wait for that have been in the making for too long: some of them, and not all the time."""
+        now, before = time.monotonic(), self._start_error_seconds
+
+        def asked(uid: str) -> float:
+            return self._obstacles[uid][0] if uid in self._obstacles else -math.inf
+
+        long = [uid for uid, (waits, since) in self._stuck.items() if not waits and now - since >= before]
+        due = [uid for uid in long if uid not in self.vanished and now - asked(uid) >= EVENTS_AGAIN_SECONDS]
+        due = sorted(due, key=asked)[:EVENTS_AT_ONCE]
+        told = await asyncio.gather(*(events_of(self.api, self.namespace, self.pods[uid].name) for uid in due))
+        for uid, events in zip(due, told, strict=True):
+            mine = [event for event in events if walk(event, ("involvedObject", "uid")) in (None, uid)]
+            self._obstacles[uid] = (now, obstacle_of(mine))
 
     async def _closed(self) -> Closed | None:
         if self.ref.foreign:
@@ -332,6 +360,16 @@ class JobView:
 def now() -> datetime:
     """Return the time in UTC."""
     return datetime.now(timezone.utc)
+
+
+async def events_of(api: Api, namespace: str, name: str) -> list[Json]:
+    """Return the events of one object; none, if this account may not see events or nobody answers."""
+    path, about = f"/api/v1/namespaces/{namespace}/events", f"involvedObject.name={name}"
+    try:
+        found = await api.get(path, fieldSelector=about, limit=500)
+    except (ApiError, UnreachableError):
+        return []
+    return [event for event in found.get("items") or () if isinstance(event, dict)]
 
 
 def hostnames(nodes: Mapping[str, Json] | None) -> dict[str, str]:

@@ -161,6 +161,7 @@ def reference(job: KubernetesJob, submission: Submission, namespace: str, made: 
             "kind": job.kind.kind,
             "pods": made.pods,
             "start_error_seconds": job.start_error_seconds,
+            "volume_error_seconds": job.volume_error_seconds,
             "abandon_lost_after_seconds": job.abandon_lost_after_seconds,
             "removes_itself": _removes_itself(made.manifest),
         },

@@ -12,13 +12,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from airflow_ft.backends import node_evidence
-from airflow_ft.backends.base import LogTail, NodeReport, Observation, UnreachableError
-from airflow_ft.backends.kubernetes.api import Api, ApiError
-from airflow_ft.backends.kubernetes.cluster import JobView
+from airflow_ft.backends.base import LogTail, NodeReport, Observation
+from airflow_ft.backends.kubernetes.cluster import JobView, events_of
 from airflow_ft.backends.kubernetes.kinds import Json, walk
-from airflow_ft.backends.kubernetes.observation import Known, Picture, lost_why
+from airflow_ft.backends.kubernetes.observation import Known, Picture, cant_start, lost_why, suspected_nodes
 from airflow_ft.backends.kubernetes.pods import PodFacts, node_trouble
-from airflow_ft.core.faults import Evidence, FaultClass, Role, Trust
+from airflow_ft.core.faults import CANT_START_HERE, Evidence, FaultClass, Role, Trust
 
 MAX_EVENT_OBJECTS = 12
 MAX_EVENTS = 60  # of one object; the newest
@@ -46,7 +45,12 @@ def evidence(picture: Picture, seen: Observation) -> list[Evidence]:
             report = NodeReport(node=str(known.pod.node), state=seen.state, lost=True, lost_why=why)
             lost.append(node_evidence.lost(report, "lost"))
     said = [one for known in picture.pods for one in _said_of_pod(known)]
-    return lost + said + [node_evidence.ended(report, "signal {}".format) for report in seen.nodes if report.code]
+    return (
+        lost
+        + said
+        + _stuck(picture)
+        + [node_evidence.ended(report, "signal {}".format) for report in seen.nodes if report.code]
+    )
 
 
 def _said_of_pod(known: Known) -> list[Evidence]:
@@ -63,6 +67,20 @@ def _said_of_pod(known: Known) -> list[Evidence]:
     if pod.waiting is not None and pod.waiting[0] in CANT_START:
         text = f"{pod.name} can't start: {pod.waiting[0]}: {pod.waiting[1]}"[:600]
         said.append(_platform("pod", text, pod, FaultClass.ENV_ERROR))
+    return said
+
+
+def _stuck(picture: Picture) -> list[Evidence]:
+    """What keeps pods from starting: a node's fault if only few have it, else one of what they all wait for."""
+    blamed = suspected_nodes(picture)
+    said = []
+    for known in picture.pods:
+        why = cant_start(picture, known) if known.obstacle is not None else ""
+        if why and known.pod.node in blamed:
+            text = f"{why} (on {known.pod.node}; pods on other nodes run)"
+            said.append(_platform(CANT_START_HERE, text[:600], known.pod, FaultClass.HW_NODE))
+        elif why:
+            said.append(_platform("pod", why[:600], known.pod, FaultClass.ENV_ERROR))
     return said
 
 
@@ -86,7 +104,7 @@ async def platform_texts(view: JobView, picture: Picture) -> list[LogTail]:
     troubled = sorted(pods, key=_calm)[: MAX_EVENT_OBJECTS - 1]
     names = [view.ref.name, *(pod.name for pod in troubled)]
     told = await asyncio.gather(*(events_of(view.api, view.namespace, name) for name in names))
-    events = dict(zip(names, told, strict=True))
+    events = {name: event_lines(found) for name, found in zip(names, told, strict=True)}
     texts = []
     for known in picture.pods:
         lines = [*pod_lines(known), *events.get(known.pod.name, ())]
@@ -111,6 +129,8 @@ def pod_lines(known: Known) -> list[str]:
         lines.append(f"DisruptionTarget True {pod.disruption[0]}: {pod.disruption[1]}")
     if pod.reason or (pod.phase == "Failed" and pod.message):
         lines.append(f"Reason: {pod.reason} Message: {pod.message}")
+    if known.obstacle is not None:  # before its other events: the kubelet sums up without the cause
+        lines.append(f"Waiting for {known.obstacle.what or known.obstacle.kind.value}: {known.obstacle.line}")
     if pod.waiting is not None:
         lines.append(f"Reason: {pod.waiting[0]} Message: {pod.waiting[1]}")
     if pod.unschedulable:
@@ -146,17 +166,6 @@ def node_lines(node: Json) -> list[str]:
     return lines
 
 
-async def events_of(api: Api, namespace: str, name: str) -> list[str]:
-    """Return the telling events of one object, the oldest first. Nothing, if this account may not see events."""
-    try:
-        found = await api.get(
-            f"/api/v1/namespaces/{namespace}/events", fieldSelector=f"involvedObject.name={name}", limit=500
-        )
-    except (ApiError, UnreachableError):
-        return []
-    return event_lines(found.get("items") or ())
-
-
 def event_lines(events: Iterable[Mapping[str, Any]]) -> list[str]:
     """Return events as lines, without those of a healthy life."""
     telling = [e for e in events if e.get("type") == "Warning" or e.get("reason") not in HEALTHY]
@@ -168,7 +177,7 @@ def event_lines(events: Iterable[Mapping[str, Any]]) -> list[str]:
 def _calm(pod: PodFacts) -> int:
     """Sort pods in trouble first."""
     failed = pod.ended is not None and pod.ended.code != 0
-    return 0 if failed or pod.waiting or pod.disruption or pod.unschedulable or pod.reason else 1
+    return 0 if failed or pod.creating or pod.waiting or pod.disruption or pod.unschedulable or pod.reason else 1
 
 
 def _text(source: str, node: str | None, lines: Sequence[str]) -> LogTail:

@@ -48,6 +48,8 @@ class KubernetesJob(TrainingJob):
         (its object is deleted, or the taint ``node.kubernetes.io/out-of-service``). A node that is only cut off trains
         on: set it only where nodes that lose the network are powered off.
     :param start_error_seconds: how long an image that can't be pulled or a configuration that is missing may stay so.
+    :param volume_error_seconds: how long a volume may fail to be attached or mounted, or a pod's sandbox to be made.
+        Kubernetes itself waits six minutes before it takes a volume away from a node that is silent.
     """
 
     backend: ClassVar[str] = "kubernetes"
@@ -62,6 +64,7 @@ class KubernetesJob(TrainingJob):
     lost_node_seconds: int | None = Field(default=30, ge=0)
     abandon_lost_after_seconds: float | None = Field(default=None, ge=0)
     start_error_seconds: float = Field(default=60.0, ge=0)
+    volume_error_seconds: float = Field(default=600.0, ge=0)
 
     _document: Json | None = PrivateAttr(default=None)
 

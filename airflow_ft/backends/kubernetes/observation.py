@@ -25,6 +25,7 @@ from airflow_ft.backends.agent_reports import node_report, phase_of
 from airflow_ft.backends.base import PERSON, JobState, NodeReport, Observation
 from airflow_ft.backends.kubernetes.agents import AgentState
 from airflow_ft.backends.kubernetes.kinds import Json
+from airflow_ft.backends.kubernetes.obstacles import Kind, Obstacle, suspected
 from airflow_ft.backends.kubernetes.pods import PodFacts, node_trouble
 from airflow_ft.backends.kubernetes.status import JobStatus
 
@@ -42,7 +43,8 @@ class Known:
     agent: AgentState | None = None
     vanished: bool = False
     oom_killed: bool = False  # the kernel has killed something in its container since this generation began
-    stuck_seconds: float = 0.0  # how long it has been waiting for the same thing that can't start
+    stuck_seconds: float = 0.0  # how long it has been waiting for the same thing that can't start, or been made
+    obstacle: Obstacle | None = None  # why its containers aren't made
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class Picture:
     expected: int = 1
     closed: Closed | None = None
     start_error_seconds: float = 60.0
+    volume_error_seconds: float = 600.0
     age_seconds: float = 0.0  # since the job was made
     removes_itself: bool = False  # a TTL of the manifest deletes it: a vanished object is then no person's doing
     replaced: bool = False  # the name is another object's now
@@ -125,6 +128,29 @@ def lost_why(pod: PodFacts, nodes: Mapping[str, Json] | None) -> str:
     if not nodes:
         return ""
     return node_trouble(nodes[pod.node]) if pod.node in nodes else "the node does not exist any more"
+
+
+def cant_start(picture: Picture, known: Known) -> str:
+    """Say why a pod will not start, once it has had its time; empty if it may."""
+    pod, obstacle = known.pod, known.obstacle
+    if pod.over or known.vanished or pod.running:
+        return ""
+    if pod.waiting is not None:
+        over = pod.waiting[0] in HOPELESS or known.stuck_seconds >= picture.start_error_seconds
+        return f"{pod.name} can't start: {': '.join(filter(None, pod.waiting))}" if over else ""
+    if obstacle is None or not pod.creating:
+        return ""
+    missing = obstacle.kind is Kind.MISSING
+    limit = picture.start_error_seconds if missing else picture.volume_error_seconds
+    what = f"{obstacle.what}: " if obstacle.what else ""
+    return f"{pod.name} can't start: {what}{obstacle.line}" if known.stuck_seconds >= limit else ""
+
+
+def suspected_nodes(picture: Picture) -> frozenset[str]:
+    """Return the nodes that keep their pods from starting while pods of this job run on others."""
+    trains = [known for known in newest(picture.pods) if known.pod.node is not None and not known.vanished]
+    stuck = {str(known.pod.node): known.obstacle for known in trains if known.obstacle and cant_start(picture, known)}
+    return suspected(stuck, (str(known.pod.node) for known in trains if known.pod.running))
 
 
 # --- one pod -----------------------------------------------------------------------------------------------------
@@ -186,9 +212,9 @@ def _state(picture: Picture, trains: list[Known], reports: tuple[NodeReport, ...
     if status is not None and status.ended is not None:
         trains_on = status.ended == 0 and JobState.RUNNING in states and not _only_heads(trains)
         return (JobState.RUNNING if trains_on else JobState.ENDED), status.text
-    stuck = next((known for known in trains if _cant_start(known, picture.start_error_seconds)), None)
-    if stuck is not None and stuck.pod.waiting is not None:
-        return JobState.ENDED, f"{stuck.pod.name} can't start: {': '.join(filter(None, stuck.pod.waiting))}"
+    why = next((why for known in trains if (why := cant_start(picture, known))), "")
+    if why:
+        return JobState.ENDED, why
     waiting = next((k.pod for k in trains if k.pod.node is None and not k.vanished and not k.pod.over), None)
     if waiting is not None:
         return JobState.QUEUED, waiting.unschedulable or _late(picture, f"{waiting.name} has no node yet")
@@ -215,13 +241,6 @@ def _late(picture: Picture, text: str) -> str:
 def _only_heads(trains: list[Known]) -> bool:
     """Whether these pods outlive the training by design: a Ray head runs until its cluster is deleted."""
     return all(not known.pod.prints for known in trains)
-
-
-def _cant_start(known: Known, limit: float) -> bool:
-    pod = known.pod
-    if pod.waiting is None or pod.over or known.vanished or pod.running:
-        return False
-    return pod.waiting[0] in HOPELESS or known.stuck_seconds >= limit
 
 
 def _code(picture: Picture, reports: tuple[NodeReport, ...]) -> int | None:

@@ -74,6 +74,11 @@ class PodFacts:
         return self.ended is not None or self.phase in ("Failed", "Succeeded")
 
     @property
+    def creating(self) -> bool:
+        """Whether it has a node, and its containers are still being made: volumes, sandbox, image."""
+        return bool(self.node) and self.phase == "Pending" and self.waiting is None and not (self.running or self.over)
+
+    @property
     def code(self) -> int | None:
         """The container's code in our words: negative for a signal."""
         return None if self.ended is None else signed(self.ended.code)
