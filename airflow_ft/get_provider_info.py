@@ -91,6 +91,15 @@ def get_provider_info() -> dict[str, Any]:
                         "example": "60",
                         "default": "300",
                     },
+                    "cordon": {
+                        "description": "Cordon nodes in quarantine on Kubernetes, within the quarantine's cap, and "
+                        "uncordon them when they are let go. Needs the verb patch on nodes, and collect_seconds above "
+                        "0: it is done then. What others have cordoned isn't touched.",
+                        "version_added": "0.1.0",
+                        "type": "boolean",
+                        "example": "True",
+                        "default": "False",
+                    },
                     "notifiers": {
                         "description": "Functions, as import paths with commas between them, that are told when the "
                         "job of a task that is over can't be stopped: no task is left that could tell it.",

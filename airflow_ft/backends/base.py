@@ -14,7 +14,7 @@ What an author of a backend writes: a ``TrainingJob`` (what a user puts into the
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -381,4 +381,19 @@ class RunsProbes(Protocol):
         """Return a job that runs the command in the place that ``job`` names, once on each of so many nodes.
 
         Each node's answer counts for itself: one that fails takes no other along. Raises ``SubmissionRefusedError``.
+        """
+
+
+@runtime_checkable
+class Cordons(Protocol):
+    """A backend whose platform can keep nodes out of service for everybody (a cordon, a drain with a reason)."""
+
+    async def all_nodes(self, where: str) -> Sequence[str]:
+        """Return all nodes of a cluster (``where`` is what tells it from others: a connection, a partition)."""
+
+    async def keep_out(self, where: str, nodes: Mapping[str, str]) -> Sequence[str]:
+        """Keep these nodes out (name and reason), and let all others go that were kept out by us before.
+
+        What somebody else keeps out, or has brought back, is left alone. Returns what was done, one sentence for each
+        node: "… is cordoned.", "… is uncordoned.", or what is in the way.
         """

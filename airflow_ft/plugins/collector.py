@@ -2,7 +2,8 @@
 
 Two call it. In the api-server, a listener about a task that a person has ended, ten seconds later: by then the trigger
 has seen to the job, where one runs. In the triggerer's supervisor, a thread that goes through all chains every few
-minutes for as long as the triggerer lives: whatever died in between, a job without a task ends all the same. (Not in
+minutes for as long as the triggerer lives: whatever died in between, a job without a task ends all the same. The same
+thread lets platforms keep out who is in quarantine (``attempts.cordons``), where that is wanted. (Not in
 the scheduler or the dag-processor: those fork, and a fork must meet no second thread.)
 
 People are told through ``[fault_tolerance] notifiers``: the task's own ``notify`` lives in the DAG file, and nobody
@@ -18,6 +19,7 @@ import time
 from datetime import datetime, timezone
 from typing import Any
 
+from airflow_ft.attempts.cordons import carry_out
 from airflow_ft.attempts.hindsight import progress_of
 from airflow_ft.attempts.letting_go import let_go
 from airflow_ft.backends.base import BackendError
@@ -29,6 +31,7 @@ from airflow_ft.notifications.outbox import message
 from airflow_ft.views.debts import Owed, begin_telling, owed, strike_off, told, write_down
 from airflow_ft.views.probes import LeftProbe, left_probes, remove_probe
 from airflow_ft.views.records import database
+from airflow_ft.views.variables import DatabaseStore
 
 EVERY_SECONDS = 300.0  # the default of [fault_tolerance] collect_seconds
 THREAD = "airflow-ft-collector"
@@ -53,6 +56,19 @@ def _go_on(every: float) -> None:
             seen = collect(seen)
         except Exception:
             log.exception("Jobs that nobody answers for could not be looked for; trying again in %.0f s.", every)
+        try:
+            keep_nodes_out()
+        except Exception:
+            log.exception("The quarantine could not be carried into the cluster; trying again in %.0f s.", every)
+
+
+def keep_nodes_out() -> None:
+    """Let the platform keep out who is in quarantine, if ``[fault_tolerance] cordon`` says so."""
+    from airflow.configuration import conf
+
+    on = conf.getboolean("fault_tolerance", "cordon", fallback=False)
+    for text in asyncio.run(carry_out(DatabaseStore(), on, _now())):
+        log.warning("%s", text)
 
 
 def collect(seen_before: set[str]) -> set[str]:

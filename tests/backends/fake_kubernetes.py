@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from airflow_ft.backends.base import UnreachableError
 from airflow_ft.backends.kubernetes.api import ApiError, Executed
 from airflow_ft.backends.kubernetes.kinds import Json
 
@@ -150,10 +151,22 @@ class FakeApi:
         return made
 
     async def patch(self, path: str, body: Json) -> Json:
-        """Change an object's data."""
+        """Change an object (merge patch). Who names an older version of it meets somebody who was quicker."""
         await self._called()
-        self.objects[path]["data"] = {**self.objects[path].get("data", {}), **body.get("data", {})}
+        there = self.objects[path]
+        version = there["metadata"].get("resourceVersion")
+        if (body.get("metadata") or {}).get("resourceVersion", version) != version:
+            raise UnreachableError("409: the object has been modified")
+        self.objects[path] = _merged(there, body)
+        if version is not None:
+            self.objects[path]["metadata"]["resourceVersion"] = str(int(version) + 1)
         return self.objects[path]
+
+    def add_node(self, name: str, *, unschedulable: bool | None = None) -> Json:
+        """A node joins the cluster."""
+        spec = {} if unschedulable is None else {"unschedulable": unschedulable}
+        metadata = {"name": name, "resourceVersion": "1", "labels": {"kubernetes.io/hostname": name}}
+        return self._add(f"/api/v1/nodes/{name}", {"kind": "Node", "metadata": metadata, "spec": spec, "status": {}})
 
     async def delete(self, path: str, body: Json | None = None, **query: Any) -> bool:
         """Delete; a Job takes its pods along."""
@@ -169,7 +182,9 @@ class FakeApi:
         return True
 
     async def call(self, method: str, path: str, query: Mapping[str, Any], body: Json, **more: Any) -> Json:
-        """An event is told; nobody keeps it."""
+        """A patch; else an event is told, which nobody keeps."""
+        if method == "PATCH":
+            return await self.patch(path, body)
         await self._called()
         return body
 
@@ -224,6 +239,18 @@ class FakeApi:
             async with self._grown:
                 if len(self.logs.get(pod, ())) <= at:
                     await self._grown.wait()
+
+
+def _merged(there: Any, change: Any) -> Any:
+    """RFC 7396, as the API server does it."""
+    if not isinstance(change, dict):
+        return change
+    kept = dict(there) if isinstance(there, dict) else {}
+    for name, value in change.items():
+        kept[name] = _merged(kept.get(name), value)
+        if value is None:
+            del kept[name]
+    return kept
 
 
 def _is_selected(item: Json, selector: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
 from airflow_ft.backends.base import (
@@ -24,6 +24,7 @@ from airflow_ft.backends.base import (
 )
 from airflow_ft.backends.kubernetes import (
     cluster,
+    cordon,
     creation,
     ending,
     facts,
@@ -208,6 +209,14 @@ class KubernetesBackend:
         """Return what they printed since ``cursors``."""
         return await selected.of(selection).read_logs(cursors, limit)
 
+    async def all_nodes(self, where: str) -> Sequence[str]:
+        """Return all nodes of a connection's cluster."""
+        return await cordon.names(cluster.of(where).api)
+
+    async def keep_out(self, where: str, nodes: Mapping[str, str]) -> Sequence[str]:
+        """Cordon these nodes, and uncordon those that we have cordoned before."""
+        return await cordon.keep_out(cluster.of(where).api, nodes)
+
     async def close(self) -> None:
         """End all watches and streams of this event loop (they end by themselves with the loop)."""
         await cluster.close_all()
@@ -262,5 +271,6 @@ async def _tails_of(view: JobView, pod: PodFacts, limit: int) -> list[LogTail]:
 
 
 def _in_service(node: Json) -> bool:
+    """Whether a node can be used. One that we have cordoned ourselves counts: the quarantine has its own cap."""
     unschedulable = walk(node, ("spec", "unschedulable")) is True
-    return not unschedulable and not node_trouble(node)
+    return (not unschedulable or cordon.is_ours(node)) and not node_trouble(node)
