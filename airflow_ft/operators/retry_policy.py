@@ -63,7 +63,9 @@ def _unforeseen_count(context: Context | None) -> tuple[int, bool]:
     """Count this exception in the chain's store. Returns the count, and whether a job may be running."""
     try:
         store = context["task_state_store"]  # type: ignore[index]
-        head = store.get(CHAIN_KEY, default=None)
+        task: Any = context.get("task")  # type: ignore[union-attr]
+        # A stage of the explicit form has the chain in its book.
+        head = task.known_head() if hasattr(task, "known_head") else store.get(CHAIN_KEY, default=None)
         attempts = head.get("attempts", 0) if isinstance(head, dict) else 0
         last = store.get(UNFORESEEN_KEY, default=None)
         known = last if isinstance(last, dict) and last.get("attempts") == attempts else {}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from airflow.sdk import DAG
+from airflow.sdk.definitions.retry_policy import RetryAction
 from airflow.sdk.exceptions import DownstreamTasksSkipped, TaskDeferred
 
 from airflow_ft.attempts.faults import TryAgainLaterError
@@ -17,6 +18,7 @@ from airflow_ft.backends.local.job import LocalJob
 from airflow_ft.core.chain import Attempt, AttemptState, Chain, End, Outcome
 from airflow_ft.core.decisions import Action, Decision
 from airflow_ft.operators.bisect import BisectOperator
+from airflow_ft.operators.retry_policy import FaultToleranceRetryPolicy
 from airflow_ft.operators.settings import TrainingSettingsError
 from airflow_ft.operators.stages.base import BOOK_KEY, RETRIES, Group
 from airflow_ft.operators.stages.submit import SEEN_KEY
@@ -260,6 +262,36 @@ class ParkedError(Exception):
 
 def parked(*_: Any) -> None:
     raise ParkedError
+
+
+@pytest.mark.story("LIF-12")
+def test_an_error_of_ours_never_gives_up_on_a_job_that_runs(dag: DAG) -> None:
+    """A stage that fails again and again would end the group, and its clean-up the training."""
+    stage: Any = dag.get_task(full("attempt_0.classify"))
+    store = Accessor()
+    ctx = {**context(Instance({}, {}, stage.task_id), store), "task": stage}
+    ask = lambda: FaultToleranceRetryPolicy().evaluate(ValueError("a bug"), 1, RETRIES, ctx).action  # noqa: E731
+    assert {ask() for _ in range(9)} == {RetryAction.RETRY}, "it is not known whether something runs"
+    for open_attempt, last in ((0, RetryAction.RETRY), (None, RetryAction.FAIL)):
+        store.values.clear()
+        ti = Instance({(full("submit"), BOOK_KEY): book(1, open=open_attempt)}, {full("submit"): "success"}, "x")
+        stage._book = stage._opened(context(ti))
+        assert [ask() for _ in range(9)][-1] is last
+
+
+def test_time_limits_of_a_watch_are_kept_by_the_watch() -> None:
+    """Airflow's own would end the task, and leave the job. What default_args say of rules is not for the stages."""
+    limits = {"execution_timeout": timedelta(hours=2), "trigger_rule": "all_done"}
+    with DAG("explicit", schedule=None, start_date=NOON, default_args=limits) as dag:
+        fault_tolerant_training(job=JOB, attempts=2)
+    watch: Any = dag.get_task(full("attempt_0.watch"))
+    assert watch.execution_timeout is None
+    assert watch._own_limits(SimpleNamespace(start_date=NOON)) == [(NOON + timedelta(hours=2), "execution_timeout")]
+    assert dag.get_task(full("attempt_0.classify")).execution_timeout == timedelta(hours=2), "it only does one thing"
+    rules = {one.task_id.rpartition(".")[2]: str(one.trigger_rule.value) for one in dag.tasks}
+    assert rules["clean_up"] == "all_done_setup_success"
+    assert rules["result"] == rules["verify_recovery"] == "none_failed_min_one_success"
+    assert rules["watch"] == rules["decide"] == rules["give_up"] == "all_success"
 
 
 def test_a_group_knows_what_comes_after_each_of_its_tasks() -> None:

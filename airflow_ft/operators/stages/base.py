@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from airflow.sdk import BaseOperator
+from airflow.sdk import BaseOperator, TriggerRule
 from airflow.sdk.bases.skipmixin import XCOM_SKIPMIXIN_FOLLOWED, XCOM_SKIPMIXIN_KEY
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 from pydantic import JsonValue
@@ -22,6 +22,7 @@ from airflow_ft.attempts.quarantine import Quarantine, entries_of, written
 from airflow_ft.attempts.record import write_conclusion, write_interim
 from airflow_ft.attempts.reports import STATE_KEY
 from airflow_ft.attempts.staged import StageWatch, stage_watch
+from airflow_ft.attempts.store import CHAIN_KEY
 from airflow_ft.backends.base import BackendError
 from airflow_ft.core.chain import Chain
 from airflow_ft.core.policy import FaultTolerancePolicy
@@ -87,6 +88,7 @@ class StageOperator(BaseOperator):
     ) -> None:
         refuse_retries(kwargs)
         kwargs.setdefault("retry_delay", LOST_TRY_DELAY)
+        kwargs.setdefault("trigger_rule", TriggerRule.ALL_SUCCESS)  # whatever default_args have: the group hangs on it
         super().__init__(**kwargs)
         self.retries = RETRIES
         self.retry_policy = FaultToleranceRetryPolicy()
@@ -126,6 +128,12 @@ class StageOperator(BaseOperator):
         if self._book is None:
             raise TrainingSettingsError("attempt: nothing was handed on. Give what SubmitTrainingOperator returned.")
         return self._book
+
+    def known_head(self) -> JsonValue:
+        """Return the chain's head for the retry policy. Raises ``LookupError`` where the book is not known yet."""
+        if self._book is None:
+            raise LookupError("the book is not open")
+        return self._book.get(CHAIN_KEY)
 
     def _opened(self, context: Any) -> Book:
         ti, store = context["ti"], TaskStateStore(context["task_state_store"])
@@ -184,6 +192,8 @@ class StageOperator(BaseOperator):
         if attempt is None or attempt.ref is None:
             raise TryAgainLaterError("No job of the chain is known yet.", LATER_SECONDS)
         limit = settings.attempt_timeout_seconds
+        limits = [(attempt.created_at + timedelta(seconds=limit), "attempt_timeout")] if limit else []
+        deadline, name = min([*limits, *self._own_limits(ti)], default=(None, ""))
         ti.xcom_push(key=ATTEMPT_KEY, value={"name": attempt.name, "try_number": info.try_number})
         if (sight := self.book.get(SIGHT)) is not None:
             ti.xcom_push(key=STATE_KEY, value=sight)
@@ -195,13 +205,17 @@ class StageOperator(BaseOperator):
             now(),
             nodes_needed=settings.nodes_needed,
             gpus=settings.gpus,
-            deadline=attempt.created_at + timedelta(seconds=limit) if limit else None,
-            deadline_name="attempt_timeout" if limit else "",
+            deadline=deadline,
+            deadline_name=name,
             quiet_seconds=quiet(),
             progress_pattern=settings.progress_pattern,
             staged=True,
             **more,
         )
+
+    def _own_limits(self, ti: Any) -> list[tuple[datetime, str]]:
+        """Return the time limits of this very stage, beside the attempt's: when, and what it is called."""
+        return []
 
     def _step(self, context: Any, step: Callable[[StageWatch], Coroutine[Any, Any, T]]) -> T:
         """Do one step of a watch in this process; what it has seen is written into the book."""

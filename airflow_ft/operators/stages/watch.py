@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from datetime import datetime
 from typing import Any
 
 from airflow_ft.attempts.handing_on import is_over
@@ -26,6 +27,8 @@ class WatchTrainingOperator(StageOperator):
     def __init__(self, *, deferrable: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.deferrable = deferrable
+        # Kept by the watch, as the single operator's: Airflow's own limit would end this task and leave the job.
+        self.try_timeout, self.execution_timeout = self.execution_timeout, None
 
     def stage(self, context: Any) -> Any:
         """Watch, or find that there is nothing to watch."""
@@ -68,6 +71,9 @@ class WatchTrainingOperator(StageOperator):
         if conclusion.interim and conclusion.fault is None and not self.until_recovered:
             return self.stage(context)  # there was news; it goes on
         return self._hands_on()
+
+    def _own_limits(self, ti: Any) -> list[tuple[datetime, str]]:
+        return [(ti.start_date + self.try_timeout, "execution_timeout")] if self.try_timeout is not None else []
 
     def _has_no_use(self) -> bool:
         return False
