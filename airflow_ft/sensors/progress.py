@@ -184,7 +184,7 @@ class TrainingProgressSensor(RendersJobs, BaseSensorOperator):
 
         found = asyncio.run(create_backend(self.job.backend).find("", "", self.job))
         if found is None:
-            raise TrainingStoppedError(f"job: {self.job!r:.300} does not exist (any more).")
+            raise TrainingStoppedError(f"job: {getattr(self.job, 'words', self.job)} does not exist (any more).")
         return found.to_record()
 
     def _order(self, context: Context) -> LookoutOrder:

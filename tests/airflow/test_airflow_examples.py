@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+import subprocess
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -57,14 +58,14 @@ def test_a_sweep_trains_every_seed_and_names_the_best(examples: Examples) -> Non
 
 
 @pytest.mark.row("S1")
-def test_next_week_goes_on_from_the_checkpoint_that_was_announced(examples: Examples) -> None:
+def test_next_week_goes_on_from_the_last_checkpoint_and_each_one_is_announced(examples: Examples) -> None:
     out = str(examples.folder / "weekly")
     for _week in (1, 2):
-        examples.run("weekly_pretraining", steps_a_week=5, out=out)
+        examples.run("weekly_pretraining", steps_a_week=4, checkpoint_every=2, out=out)
     announced = [json.loads(extra) for (extra,) in examples.ask("select extra from asset_event order by id")]
-    assert [checkpoint["step"] for checkpoint in announced] == [5, 10]
+    assert sorted(checkpoint["step"] for checkpoint in announced) == [2, 4, 6, 8]
     logs = (examples.folder / "root" / "jobs").glob("pretrain-*/nodes/*/output.log")
-    assert sum("resumed from checkpoint step 5" in log.read_text() for log in logs) == 1
+    assert sum("resumed from checkpoint step 4" in log.read_text() for log in logs) == 1
 
 
 @pytest.mark.row("S1")
@@ -76,3 +77,24 @@ def test_the_explicit_form_trains_and_hands_its_result_on(examples: Examples) ->
     assert evaluated == "Evaluating the checkpoint of step 6, after 0 restarts."
     question = "select count(*) from task_instance where dag_id = 'explicit_form' and state = 'skipped'"
     assert examples.ask(question) == [(28,)], "all stages of four attempts, but the first watch"
+
+
+@pytest.mark.row("S4")
+def test_a_policy_in_a_file_beside_the_dag_is_followed(examples: Examples) -> None:
+    examples.run("policy_file", steps=3, out=str(examples.folder / "policy"))
+    (trained,) = [one for one in examples.results("pretrain") if one["step"] == 3]
+    assert trained["restarts"] == 0
+    assert trained["chain_id"].startswith("pretrain-")
+
+
+@pytest.mark.row("S8")
+def test_what_somebody_has_started_by_hand_is_watched_by_pid_or_by_log(examples: Examples, tmp_path: Path) -> None:
+    """Both to its end: its log says that all steps were made."""
+    log = tmp_path / "train.log"
+    log.write_text("".join(f"step {step}/9 loss 2.5\n" for step in range(1, 10)))
+    with subprocess.Popen(["sleep", "0"]) as training:
+        pass
+    examples.run("judge_a_process", pid=training.pid, log=str(log))
+    examples.run("watch_a_log", log=str(log))
+    assert [one["step"] for task_id in ("judge", "train") for one in examples.results(task_id)][-1] == 9
+    assert examples.results("judge")[0]["step"] == 9

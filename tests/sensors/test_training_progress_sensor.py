@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import subprocess
 from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
@@ -9,6 +11,7 @@ from typing import Any
 import pytest
 from airflow.sdk.exceptions import AirflowSensorTimeout, AirflowSkipException, TaskDeferred
 
+from airflow_ft.backends.foreign.job import ForeignJob
 from airflow_ft.core.progress import InvalidPatternError
 from airflow_ft.core.settings import SettingsError
 from airflow_ft.sensors.progress import TrainingProgressSensor, TrainingStoppedError
@@ -65,6 +68,29 @@ def test_the_labels_of_pods_go_to_the_trigger(selector: str) -> None:
         sensor(pod_selector=selector, namespace="ml", conn_id="gpus").execute({"ti": Instance()})  # type: ignore[typeddict-item]
     order = deferral.value.trigger.serialize()[1]["order"]
     assert (order["pods"]["selector"], order["pods"]["namespace"], order["pods"]["conn_id"]) == (selector, "ml", "gpus")
+
+
+@pytest.mark.row("S8")
+def test_a_process_of_somebody_else_is_waited_for_by_what_its_log_says(tmp_path: Path) -> None:
+    """It has ended and nobody knows how; its log says that it had made its last step. It is named by templates."""
+    log = finished(tmp_path)
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    waiting = sensor(job=ForeignJob(pid="{{ pid }}", log=log), deferrable=False)  # type: ignore[call-arg]
+    waiting.render_template_fields({"pid": ended.pid})  # type: ignore[typeddict-unknown-key]
+    assert waiting.execute({"ti": Instance()})["step"] == 40  # type: ignore[typeddict-item]
+
+
+@pytest.mark.row("S8")
+def test_a_process_that_runs_goes_to_the_trigger_and_one_that_is_not_there_fails(tmp_path: Path) -> None:
+    with pytest.raises(TaskDeferred) as deferral:
+        sensor(job=ForeignJob(pid=os.getpid())).execute({"ti": Instance()})  # type: ignore[call-arg,typeddict-item]
+    order = deferral.value.trigger.serialize()[1]["order"]
+    assert (order["ref"]["foreign"], order["ref"]["own"]) == (f"process {os.getpid()}", False)
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    with pytest.raises(TrainingStoppedError, match=f"process {ended.pid} does not exist"):
+        sensor(job=ForeignJob(pid=ended.pid)).execute({"ti": Instance()})  # type: ignore[call-arg,typeddict-item]
 
 
 def test_what_the_trigger_fires_is_sanitised_and_not_early(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
