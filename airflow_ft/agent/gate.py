@@ -24,11 +24,13 @@ from typing import Any
 
 from . import state
 from .preflight_result import EXIT_FAILED as EXIT_FAILED
+from .preflight_result import FAILED
 
 POLL_SECONDS = 0.05
 # Beyond its own limit, for Python's start on a busy node.
 MARGIN_SECONDS = 5.0
 DEFAULT_SECONDS = 30.0
+ITEMS_BYTES = 3000  # of the 4,096 that the kubelet keeps of a termination message
 _STOP = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP}
 
 
@@ -48,6 +50,18 @@ def check(directory: str, config_text: str | None, generation: int) -> str:
     if config.get("on_error", "train") == "fail":
         raise state.RefusedError(EXIT_FAILED, "the preflight broke (%s); nothing was started" % why)
     return why
+
+
+def failed_items(directory: str) -> list[Any]:
+    """The failed items of the preflight that was just run, as many as fit into a container's last words."""
+    try:
+        with open(os.path.join(directory, "preflight.json")) as file:
+            items = [item for item in json.load(file)["items"] if item[1] == FAILED]
+    except (OSError, ValueError, LookupError, TypeError):
+        return []
+    while items and len(json.dumps(items)) > ITEMS_BYTES:
+        items.pop()
+    return items
 
 
 def _config(text: str) -> dict[str, Any] | None:

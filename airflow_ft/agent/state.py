@@ -156,6 +156,8 @@ def write_report(directory: str, fields: dict[str, Any], exit_code: int, last_wo
     """Leave the end marker, also in a file that outlives the folder. A disk that refuses it changes nothing else."""
     kept = {key: fields[key] for key in REPORTED}
     report = dict(kept, version=VERSION, end=True, exit=exit_code, at=time.time())
+    if fields.get("preflight"):
+        report["preflight"] = fields["preflight"]
     try:
         write_atomic(os.path.join(directory, "report.json"), report)
     except OSError:

@@ -178,7 +178,8 @@ class Supervisor:
         if self._state is not None:
             self._exit = refusal.code
             if refusal.code == gate.EXIT_FAILED:  # the node's own end, with a code that everybody sees
-                self._change(code=refusal.code, exited_at=time.time())
+                found = gate.failed_items(self._options.directory)
+                self._change(code=refusal.code, exited_at=time.time(), preflight=found)
             return self.finish()
         return refusal.code
 

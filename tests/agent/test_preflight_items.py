@@ -185,6 +185,23 @@ def test_other_distributions_of_the_image_bring_items_of_their_own(tmp_path: Pat
     assert done.stdout.splitlines()[-1].startswith("item=preflight status=failed value=1 of 4 items failed")
 
 
+def test_what_failed_stands_in_the_containers_last_words_and_fits_there(tmp_path: Path) -> None:
+    """4,096 bytes are kept by the kubelet; nothing was started, and whoever looks later has to know why."""
+    words = tmp_path / "termination-log"
+    own = {f"check {number}": ["sh", "-c", f"echo {'x' * 190}; exit 1"] for number in range(20)}
+    config = {"set": "quick", "needs": {"disk-size root": 1e9}, "commands": own, "skip": ["memory-free"]}
+    done = subprocess.run(
+        [sys.executable, build_agent_archive(tmp_path), "run", "--dir", tmp_path / "agent", "--last-words", words,
+         "--preflight", json.dumps(config), "--", "touch", tmp_path / "trained"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 78, done.stderr
+    report = json.loads(words.read_text())
+    assert report["preflight"][0][:2] == ["disk-size root", "failed"] and len(report["preflight"]) > 3
+    assert len(words.read_bytes()) <= 4096
+    assert not (tmp_path / "trained").exists()
+
+
 def test_a_configuration_that_cannot_be_read_is_an_error_of_its_own() -> None:
     for text in ("{", "[]", '{"set": "huge"}', "@/does/not/exist"):
         assert preflight.main_of_command(text, None) == 2

@@ -16,6 +16,7 @@ from airflow_ft.backends.kubernetes.observation import Closed, Known, Picture, n
 from airflow_ft.backends.kubernetes.pods import read_pod, signed
 from airflow_ft.backends.kubernetes.status import JobStatus, read_status
 from airflow_ft.core.faults import FaultClass
+from airflow_ft.core.preflight import diagnosis_of
 
 NOW = datetime(2026, 1, 1, 12, 0, tzinfo=timezone.utc)
 RUNS, GOES_ON = {"running": {"startedAt": "2026-01-01T11:00:00Z"}}, JobStatus()
@@ -238,6 +239,20 @@ def test_a_disruption_is_told_in_the_words_of_the_signatures() -> None:
     """So that it is free of charge."""
     why = {"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI", "message": "Eviction API"}
     assert facts.pod_lines(known(pod(0, RUNS, conditions=[why])))[0].startswith("DisruptionTarget True EvictionBy")
+
+
+@pytest.mark.row("S3")
+def test_the_node_whose_preflight_failed_is_named_by_the_agents_last_words() -> None:
+    """The others' containers were ended for it, or have trained: only the item's own words blame."""
+    item = ["disk-size root", "failed", "8.2 GB", "> 32 GB", "Give it a larger disk.", None, ""]
+    words = json.dumps({"end": True, "code": 78, "generation": 0, "preflight": [item, "nonsense"]})
+    pods = (known(pod(0, ended(78, message=words))), known(pod(1, ended(143))), known(pod(2, ended(78, message="x"))))
+    picture = Picture(status=GOES_ON, pods=pods, nodes=None, expected=3)
+    found = [one for one in facts.evidence(picture, observe(picture, NOW)) if one.source == "preflight"]
+    assert [(one.node, one.signature) for one in found] == [("n1", "preflight.disk-size root")]
+    diagnosis = diagnosis_of(found, ("n1", "n2", "n3"))
+    assert diagnosis is not None and diagnosis.suspect_nodes == ("n1",)
+    assert diagnosis.advice == "Give it a larger disk."
 
 
 def test_our_own_events_are_no_evidence() -> None:

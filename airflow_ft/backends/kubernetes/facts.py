@@ -1,8 +1,8 @@
 """What the cluster knows of a job's fault: as evidence, and as lines that the signatures of Kubernetes can read.
 
-Evidence: lost nodes (the platform's word) and exit codes. Lines: each pod's reasons, conditions and messages, its
-events, and the conditions and taints of its nodes, as ``kubectl describe`` says them. They are gathered before anything
-is deleted, and bounded: events of at most ``MAX_EVENT_OBJECTS`` objects are asked for, those in trouble first.
+Evidence: lost nodes (the platform's word), failed preflights and exit codes. Lines: each pod's reasons, conditions
+and messages, its events, and the conditions and taints of its nodes, as ``kubectl describe`` says them. They are
+gathered before anything is deleted, and bounded: events of at most ``MAX_EVENT_OBJECTS`` objects are asked for, those in trouble first.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from airflow_ft.backends import node_evidence
+from airflow_ft.agent.preflight_result import EXIT_FAILED
+from airflow_ft.backends import node_evidence, preflight_reports
 from airflow_ft.backends.base import LogTail, NodeReport, Observation
 from airflow_ft.backends.kubernetes.cluster import JobView, events_of
 from airflow_ft.backends.kubernetes.kinds import Json, walk
@@ -45,12 +46,21 @@ def evidence(picture: Picture, seen: Observation) -> list[Evidence]:
             report = NodeReport(node=str(known.pod.node), state=seen.state, lost=True, lost_why=why)
             lost.append(node_evidence.lost(report, "lost"))
     said = [one for known in picture.pods for one in _said_of_pod(known)]
+    checked = [one for known in picture.pods for one in _preflight(known.pod)]
     return (
         lost
+        + checked
         + said
         + _stuck(picture)
         + [node_evidence.ended(report, "signal {}".format) for report in seen.nodes if report.code]
     )
+
+
+def _preflight(pod: PodFacts) -> list[Evidence]:
+    """The failed items of a preflight that has let nothing start: the agent's last words have them."""
+    if pod.node is None or pod.code != EXIT_FAILED or pod.last_words is None:
+        return []
+    return preflight_reports.evidence(pod.node, {"items": pod.last_words.get("preflight")})
 
 
 def _said_of_pod(known: Known) -> list[Evidence]:
