@@ -1,6 +1,7 @@
 # The verbs of this project. Each one installs what it needs.
 #   make demo            the main job: a real Airflow keeps a real training alive (ARGS=--keep, ARGS='--json FILE')
-#   make test            all tests that this machine can host (ARGS='-m "not airflow"' …)
+#   make test            all tests that this machine can host, those of big systems beside the others
+#                        (ARGS='-m "not airflow"', ARGS='-n 0 tests/core' …)
 #   make kubernetes      a real Kubernetes on this machine, until Ctrl-C (root, Go and containerd; a quarter of an hour
 #                        to build once)
 #   make lint            ruff, mypy, import layers
@@ -19,7 +20,7 @@ demo: venv
 	$(BIN)/python -m demo $(ARGS)
 
 test: venv
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 kubernetes: venv
 	$(BIN)/python -m tests.systems.kubernetes.command run

@@ -17,7 +17,7 @@ import httpx
 Json = dict[str, Any]
 FINISHED = ("success", "failed")
 UNMAPPED = -1
-POLL_SECONDS = 0.25
+POLL_SECONDS = (0.1, 1.0)  # the first pause, and the longest: each look costs the api-server what a page costs it
 # On sqlite Airflow's api-server may block itself for the five seconds that it waits for the database: it writes its
 # audit line on the event loop, which another request needs to end its transaction. Then one of the two is rolled back.
 BUSY_TRIES = 5
@@ -235,7 +235,7 @@ class AirflowClient:
         :param explain: what to put into the error when the time is over.
         """
         deadline = time.monotonic() + timeout_seconds
-        trouble = ""
+        trouble, (pause, longest) = "", POLL_SECONDS
         while time.monotonic() < deadline:
             try:
                 if found := look():
@@ -243,7 +243,8 @@ class AirflowClient:
                 trouble = ""
             except httpx.TransportError as error:
                 trouble = f" (last: {error!r})"
-            time.sleep(POLL_SECONDS)
+            time.sleep(pause)
+            pause = min(pause * 1.3, longest)
         reason = f": {explain()}" if explain and not trouble else trouble
         raise TimeoutError(f"Waited {timeout_seconds:g} s in vain for {what}{reason}")
 

@@ -72,7 +72,7 @@ def _options(home: Path, dags_folder: Path, database: str, ports: Ports) -> dict
             "worker_log_server_port": ports.worker_logs,
         },
         "scheduler": {
-            "scheduler_idle_sleep_time": 0.1,
+            "scheduler_idle_sleep_time": 0.3,
             "task_instance_heartbeat_timeout": 20,
             "task_instance_heartbeat_timeout_detection_interval": 3,
             "trigger_timeout_check_interval": 3,
@@ -83,7 +83,7 @@ def _options(home: Path, dags_folder: Path, database: str, ports: Ports) -> dict
         "dag_processor": {
             "refresh_interval": 3,
             "bundle_refresh_check_interval": 2,
-            "min_file_process_interval": 10,
+            "min_file_process_interval": 600,  # a file that changed is read at once; each parse is a second of a core
             "parsing_processes": 1,
         },
     }

@@ -16,12 +16,19 @@ import pytest
 from tests.systems.kubernetes.fixtures import kubernetes, namespace, own_nodes  # noqa: F401 (fixtures for all folders)
 
 SYSTEMS = frozenset({"airflow", "browser", "kubernetes", "postgres", "ray", "slurm", "torch"})
+BIG_SYSTEMS = SYSTEMS - {"torch"}  # each is started once, for all of its tests
 PREPARED = frozenset(filter(None, os.environ.get("AIRFLOW_FT_PREPARED", "").split(",")))
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Browser tests come last: the event loop of Playwright's sync API counts as running in this thread until it is
-    closed, and no test beside it could call ``asyncio.run``."""
+    """Two groups run side by side (``pytest -n 2 --dist loadgroup``): the tests of big systems, and all others.
+
+    Browser tests come last in theirs: the event loop of Playwright's sync API counts as running in this thread until it
+    is closed, and no test beside it could call ``asyncio.run``.
+    """
+    for item in items:
+        big = any(item.get_closest_marker(system) for system in BIG_SYSTEMS)
+        item.add_marker(pytest.mark.xdist_group("big systems" if big else "others"))
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
 
 
