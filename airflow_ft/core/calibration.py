@@ -23,15 +23,15 @@ from airflow_ft.core.rules import Signature
 
 # kind of evidence: (right, of) at first sight
 SEEN: dict[str, tuple[int, int]] = {
-    "ambiguous": (27, 32),
-    "cascade": (35, 41),
-    "code": (17, 18),
-    "generic": (35, 47),
-    "likely": (92, 99),
-    "planned": (23, 24),
-    "sure": (163, 166),
-    "weak": (10, 12),
-    "words": (0, 1),
+    "ambiguous": (35, 42),
+    "cascade": (42, 54),
+    "code": (24, 26),
+    "generic": (46, 60),
+    "likely": (107, 117),
+    "planned": (31, 32),
+    "sure": (225, 231),
+    "weak": (13, 16),
+    "words": (4, 5),
 }
 PRIOR = 4
 NOT_SEEN = 0.5  # of a kind that no first sight rested on, nothing is known

@@ -7,16 +7,22 @@ from collections.abc import Sequence
 from airflow_ft.core import naming_suspects as suspects
 from airflow_ft.core.calibration import confidence_of
 from airflow_ft.core.facts import Facts
-from airflow_ft.core.faults import Diagnosis, Evidence, FaultClass, Retry, Role, Suspect, Trust
+from airflow_ft.core.faults import NO_START, Diagnosis, Evidence, FaultClass, Retry, Role, Suspect, Trust
 from airflow_ft.core.findings import Finding, Reading, Words
 from airflow_ft.core.launchers import Death
 from airflow_ft.core.prefixes import Who
 from airflow_ft.core.rules import RuleSet, Signature
 from airflow_ft.core.waiting import missing_ranks
 
+OF_ONE_MACHINE = {  # what one node's software lacks; the same command goes well on another one
+    "python.missing_module",
+    "python.broken_import",
+    "cuda.driver_mismatch",
+    "cuda.no_device",
+    "process.command_missing",
+}
 THICK = 0.7  # from here a signature is sure enough to say that a retry is useless
 MAX_EVIDENCE = 20  # DESIGN §3
-NO_START = "platform.no_start"
 
 
 def from_line(facts: Facts, reading: Reading, line: Finding, death: Death | None) -> Diagnosis:
@@ -229,7 +235,15 @@ def _retry(reading: Reading, line: Finding) -> Retry:
     thin = signature.role is not Role.ROOT or signature.confidence < THICK
     rivals = (f for f in reading.findings if f.signature.retry is Retry.USEFUL and f.signature.role is Role.ROOT)
     cured = any(not f.signature.connects and not f.is_warning and f.signature.confidence >= THICK for f in rivals)
-    return Retry.UNKNOWN if thin or cured else Retry.USELESS
+    return Retry.UNKNOWN if thin or cured or _only_here(reading, line) else Retry.USELESS
+
+
+def _only_here(reading: Reading, line: Finding) -> bool:
+    """Whether one machine lacks what the others have: ranks elsewhere spoke, and none of them said the same."""
+    if line.signature.id not in OF_ONE_MACHINE or not line.who.is_known:
+        return False
+    alike = {f.who for f in reading.findings if f.signature.id in OF_ONE_MACHINE}
+    return len(alike) == 1 and any(not who.is_same(line.who) for who in reading.ranks)
 
 
 def _is_strangers_word(line: Finding) -> bool:

@@ -21,13 +21,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from airflow_ft.core.described_nodes import NODE, described_node, node_column
 from airflow_ft.core.facts import LogText
 from airflow_ft.core.faults import FaultClass, Role, Trust
 from airflow_ft.core.launchers import Death, Launcher, without_doubles
+from airflow_ft.core.log_heads import Block, next_block
 from airflow_ft.core.logclocks import LogClock
 from airflow_ft.core.loglines import lines_of, split_rank
 from airflow_ft.core.novelty import healthy_part, novel
-from airflow_ft.core.prefixes import PrefixReader, Who
+from airflow_ft.core.prefixes import SAMPLE, PrefixReader, Who
 from airflow_ft.core.rules import RuleSet, Signature
 from airflow_ft.core.scanning import SMALL, scan
 from airflow_ft.core.steplines import read_line
@@ -91,6 +93,7 @@ class Reading:
     deaths: tuple[Death, ...] = ()
     words: tuple[Words, ...] = ()
     ranks: tuple[Who, ...] = ()  # all ranks that were seen
+    nodes: tuple[str, ...] = ()  # whose lines were seen
     novel: tuple[Words, ...] = ()  # lines of a kind that was never seen before the last step
     timeline: Timeline = field(default_factory=Timeline)
 
@@ -109,6 +112,7 @@ def read_logs(logs: Sequence[LogText], rules: RuleSet, good: Sequence[LogText] =
     words: list[Words] = []
     fresh: list[Words] = []
     ranks: dict[Who, None] = {}
+    nodes: dict[str, None] = {}
     steps: dict[str, dict[int, float]] = {}
     healthy = [line for log in good for _, line in _numbered(log, rules)]
     for log in logs:
@@ -120,6 +124,7 @@ def read_logs(logs: Sequence[LogText], rules: RuleSet, good: Sequence[LogText] =
         words += reader.words
         fresh += reader.novel(healthy) if not reader.findings else []
         ranks |= dict.fromkeys(reader.ranks)
+        nodes |= reader.nodes
     found_deaths = without_doubles(deaths)
     names = {(d.who.node, d.who.local_rank): d.who.rank for d in found_deaths if d.who.rank is not None}
     names = {**_names_on_one_node(found_deaths, ranks), **names}
@@ -131,7 +136,9 @@ def read_logs(logs: Sequence[LogText], rules: RuleSet, good: Sequence[LogText] =
     first_only = [f for f in named if unique.get((f.who, f.text, f.signature.id), f) is f]
     first_only = _without_vague(_as_consequences(_without_consequences(first_only)))
     timeline = align(steps, [(log.source, log.node) for log in logs])
-    reading = Reading(tuple(first_only), tuple(found_deaths), tuple(words), tuple(everybody), tuple(fresh), timeline)
+    reading = Reading(
+        tuple(first_only), tuple(found_deaths), tuple(words), tuple(everybody), tuple(nodes), tuple(fresh), timeline
+    )
     judged = [replace(death, victim=death.victim or _crashed_on_its_way_out(death, reading)) for death in found_deaths]
     return replace(reading, deaths=tuple(judged))
 
@@ -217,13 +224,9 @@ _EXCEPTION = re.compile(r"^[\w.]+(?:: |:?$)")
 _NCCL_INFO = re.compile(r"(?:NCCL|RCCL) (?:INFO|TRACE|VERSION) ")
 _SUMMARY = re.compile(r"^\s+traceback\s*: Traceback \(most recent call last\)")
 _SUMMARY_END = re.compile(r"^\S|^\s*(?:\[\d+\]:|=+$|-+$)")
-_NODE = re.compile(r"^\s*Node:\s+(?P<node>[\w.-]+)")
-_NAME = re.compile(r"^Name:\s+(?P<node>[\w.-]+)")
-_KUBELET = re.compile(r"\bkubelet, (?P<node>[\w.-]+)")
-_NODE_WORD = re.compile(r"(?<=\s)(?:node|gpu|ip|gke|aks|worker|compute|dgx|hgx)[\w.-]*\d[\w.-]*(?=\s)")
 _NODE_OBJECT = re.compile(r"\bnode/(?P<node>[a-z0-9][\w.-]*)|\bNode (?P<named>[a-z][\w.-]*\d[\w.-]*) ")
 _MESSAGE = re.compile(r"(?!Traceback )\S.{0,400}$")
-_TRACEBACK = re.compile(r"^Traceback \(most recent call last\):")
+_TRACEBACK = re.compile(r"(?:^|: )Traceback \(most recent call last\):")
 
 
 class _LogReading:
@@ -238,12 +241,14 @@ class _LogReading:
         self.deaths: list[Death] = []
         self.words: list[Words] = []
         self.ranks: dict[Who, None] = {}
+        self.nodes: dict[str, None] = {}
         self.steps = self._step_times() if timed else {}
         self._in_traceback: set[Who] = set()
         self._seen: Counter[tuple[str, Who]] = Counter()
         self._summary: Who | None = None  # whose copied traceback is being read
         self._open: dict[Who, str] = {}  # whose message ends in a colon, and goes on in the next line
-        self._node = _described_node(self.lines) if log.trust is Trust.PLATFORM else None
+        self._node = described_node([line for _, line in self.lines]) if log.trust is Trust.PLATFORM else None
+        self._column = node_column([line for _, line in self.lines[:SAMPLE]])
 
     def read(self) -> None:
         begin = max(
@@ -251,19 +256,23 @@ class _LogReading:
         )
         alive = self._last_proof_of_life(begin)
         launcher, behind = Launcher(self.log), None
+        block: Block | None = None
         for index in range(begin + 1, len(self.lines)):
             number, line = self.lines[index]
             if not line or _OURS.search(line):
                 continue
             who, text = self._writer(line)
-            if not who.is_known and behind is not None:
-                who = behind  # what a traceback of one rank leads to; its last line is often printed by a library
-            behind = who if who.is_known and text[:1] in (" ", "\t") else None
-            if self._node is not None and (described := _NODE.match(line)) is not None:
+            block = next_block(line, block, known=who.is_known)
+            if not who.is_known:  # what a traceback of one rank leads to: its last line is often printed by a library
+                who = behind or (who._replace(rank=block.rank) if block is not None else who)
+            behind = who if who.is_known and (text[:1] in (" ", "\t") or _TRACEBACK.search(text)) else None
+            if self._node is not None and (described := NODE.match(line)) is not None:
                 self._node = described["node"]
             launcher.read(line, number)
             if who.is_known:
                 self.ranks[who] = None
+            if who.node is not None:
+                self.nodes[who.node] = None
             if index > alive and not self._read_summary(line, number, launcher.told):
                 self._match(text, number, who, line)
                 self._go_on(text, number, who, line)
@@ -335,7 +344,7 @@ class _LogReading:
         return [Words(self.log.source, number, line[:300], self._writer(line)[0]) for number, line in found]
 
     def _match(self, text: str, number: int, who: Who, line: str = "") -> None:
-        if _TRACEBACK.match(text):
+        if _TRACEBACK.search(text):
             self._in_traceback.add(who)
             return
         inside = who in self._in_traceback
@@ -357,6 +366,8 @@ class _LogReading:
             object_name = _NODE_OBJECT.search(text)
             who = who._replace(node=(object_name["node"] or object_name["named"]) if object_name else self._node)
         captured = self.rules.captured(signature, text) if "(?P<" in signature.pattern else {}
+        if self._column is not None and self._column in text:
+            captured = {"node": self._column, **captured}
         who = _captured(who, captured)
         at = self._clock.feed(line) if self._clock is not None and line else None
         found = Finding(signature, text[:500], self.log.source, number, who, self.log.trust, captured, at)
@@ -370,17 +381,6 @@ def _numbered(log: LogText, rules: RuleSet) -> list[tuple[int, str]]:
     if len(log.data) > SMALL:
         return scan([log.data], rules)
     return list(enumerate(lines_of(log.data), 1))
-
-
-def _described_node(lines: list[tuple[int, str]]) -> str | None:
-    """Return the node that a cluster's text is about first: `describe node` names it at its head."""
-    about_node = any(line.startswith(("Taints:", "Unschedulable:")) for _, line in lines)
-    for _, line in lines:
-        found = _NODE.match(line) or _KUBELET.search(line) or (_NAME.match(line) if about_node else None)
-        if found is not None:
-            return str(found["node"])
-    words = Counter(word for _, line in lines for word in set(_NODE_WORD.findall(line)))
-    return next((word for word, times in words.most_common(1) if times * 2 > len(lines)), None)
 
 
 def _captured(who: Who, captured: Mapping[str, str]) -> Who:

@@ -14,6 +14,7 @@ import signal
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
+from airflow_ft.core.exit_lines import ExitLines
 from airflow_ft.core.facts import LogText
 from airflow_ft.core.prefixes import Who
 
@@ -38,7 +39,9 @@ class Death:
     at: datetime | None = None
 
 
-_MENTION = re.compile(r"exit|died with|terminated with|rank|Root|Fail|rocess|srun|time  ")
+_MENTION = re.compile(
+    r"exit|died with|terminated with|rank|Root|Fail|rocess|srun|time  |[Cc]ode|EXIT|SIGNAL|task|RANK|orker"
+)
 _FAILED = re.compile(r"failed \(exitcode: (-?\d+)\) local_rank: (\d+) \(pid: (\d+)\)")
 _TOLD = re.compile(r"Sending process (\d+) closing signal")
 _TIME = re.compile(r"^(?:\[[^\]]*\]: ?)?\s*time\s+: (\d{4}-\d\d-\d\d_\d\d:\d\d:\d\d)")
@@ -69,6 +72,7 @@ class Launcher:
 
     def __init__(self, log: LogText) -> None:
         self._log = log
+        self._exits = ExitLines(log.node)
         self._deaths: list[Death] = []
         self._forced: set[int] = set()
         self._told: set[int] = set()
@@ -100,8 +104,6 @@ class Launcher:
             self._forced.add(int(found[1]))
         elif (found := _COMMAND.search(line)) is not None:
             self._read_command(found, line, number)
-        elif (found := _DEEPSPEED.search(line)) is not None and not self._deaths:
-            self._add(Who(self._log.node), int(found[1]), line, number, first=True)
         elif (found := _SPAWN.search(line)) is not None:
             code = -signal.Signals[found[2]] if found[2] in signal.Signals.__members__ else int(found[3] or 1)
             self._add(Who(self._log.node, int(found[1])), code, line, number, first=not self._deaths)
@@ -116,6 +118,10 @@ class Launcher:
         elif (found := _SRUN.search(line)) is not None:
             code = {"Killed": -9, "Terminated": -15}.get(found[3]) or int(found[4] or 1)
             self._add(Who(found[1], int(found[2])), code, line, number, first=not self._deaths)
+        elif (end := self._exits.read(line)) is not None:
+            self._add(end.who, end.code, line, number, pid=end.pid, first=not self._deaths)
+        elif (found := _DEEPSPEED.search(line)) is not None and not self._deaths:
+            self._add(Who(self._log.node), int(found[1]), line, number, first=True)
 
     def _read_command(self, found: re.Match[str], line: str, number: int) -> None:
         code = int(found["code"]) if found["code"] else -int(found["signal"])

@@ -15,6 +15,7 @@ from airflow_ft.core.facts import Facts, Stack
 from airflow_ft.core.faults import FaultClass, Role, Suspect, Trust
 from airflow_ft.core.findings import Finding, Reading
 from airflow_ft.core.launchers import Death
+from airflow_ft.core.mentions import place_in, rank_in
 from airflow_ft.core.prefixes import Who
 from airflow_ft.core.rules import Signature
 from airflow_ft.core.stackplaces import in_collective, user_place
@@ -70,7 +71,56 @@ def of_line(facts: Facts, reading: Reading, line: Finding, who: Who) -> tuple[Su
             named.append(Suspect(kind="node", name=str(other.who.node)))
     if line.signature.fault_class is FaultClass.HW_NODE and who.node and not any(s.kind == "node" for s in named):
         named.append(Suspect(kind="address", name=who.node))  # where it is; one sign leaves no node out
+    if not any(suspect.kind == "rank" for suspect in named):
+        named += _corroborating(reading, line)
+    if not any(suspect.kind in ("rank", "node", "address") for suspect in named):
+        named += _spoken_of(facts, reading, line, who)
     return tuple(dict.fromkeys(named))
+
+
+def _corroborating(reading: Reading, line: Finding) -> list[Suspect]:
+    """Return the one rank with another sign of the same trouble: the kernel names a device, its user signs."""
+    if line.signature.role is not Role.ROOT or line.who.is_known or line.signature.fault_class is FaultClass.UNKNOWN:
+        return []
+    kind, roles = line.signature.fault_class, (Role.ROOT, Role.AMBIGUOUS)
+    signed = (f for f in reading.findings if f.who.rank is not None and f.source == line.source)
+    alike = (f for f in signed if kind in (f.signature.fault_class, f.signature.second_class))
+    ranks = {f.who.rank for f in alike if f.signature.role in roles and not f.misses_a_peer}
+    return [Suspect(kind="rank", name=str(rank)) for rank in ranks] if len(ranks) == 1 else []
+
+
+def _spoken_of(facts: Facts, reading: Reading, line: Finding, who: Who) -> list[Suspect]:
+    """Return whom an unsigned cause speaks of, or else where it happened. A place alone leaves no node out."""
+    if line.signature.role is Role.CASCADE or line.signature.disruption:
+        return []
+    near = [line, *(f for f in reading.findings if not f.who.is_known and _tells_more(f, line))]
+    rank = next((told for f in near if (told := rank_in(f.text)) is not None), None)
+    place = next((named for f in near if (named := place_in(f.text)) is not None), None)
+    if place is None or line.signature.fault_class is not FaultClass.HW_NODE:  # of a lost node it is a daemon's number
+        rank = _just_above(reading, line) if rank is None else rank
+        if rank is not None and not who.is_known:
+            return [Suspect(kind="rank", name=str(rank))]
+    if place is None and not line.misses_a_peer:
+        place = _apart(facts, reading, who)
+    return [Suspect(kind="address", name=place)] if place else []
+
+
+def _tells_more(other: Finding, line: Finding) -> bool:
+    near = other.source == line.source and abs(other.line - line.line) <= NEAR
+    return _is_about_the_same(other, line) or (near and other.signature.origin == line.signature.origin)
+
+
+def _just_above(reading: Reading, line: Finding) -> int | None:
+    """Return the rank that signed the line right above: a message of several lines is often signed in its first one."""
+    above = (f for f in reading.findings if f.source == line.source and f.line == line.line - 1)
+    return next((f.who.rank for f in above if f.who.rank is not None), None)
+
+
+def _apart(facts: Facts, reading: Reading, who: Who) -> str | None:
+    """Return the node of somebody, where there are others: a node alone tells nothing that isn't known."""
+    others = {*reading.nodes, *facts.nodes} - {who.node}
+    named = any(death.who.node == who.node for death in reading.deaths)
+    return who.node if others or (named and not facts.nodes) else None
 
 
 def _same_with_node(reading: Reading, line: Finding) -> Finding | None:
@@ -96,11 +146,14 @@ _PCI = re.compile(r"(?:\b|GPU|PCI:)([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{
 _GPU = re.compile(r"\b(?:GPU|NPU|HPU|XPU|Device|device) ?#?:?(\d{1,2})\b")
 _PEER = re.compile(
     r"(?:peer|from|to) \[?((?:\d+\.){3}\d+|[A-Za-z][\w.-]+)(?=<\d+>|\]?:\d+|, \d+\))"
-    r"|\(((?:\d+\.){3}\d+), \d+\)"
+    r"|\(((?:\d+\.){3}\d+), \d+\)|\bremote=\[?((?:\d+\.){3}\d+)\]?:\d+"
 )
 
 
-_GONE = re.compile(r"(?:unhealthy|stopped sending heartbeats|\bdied|crashed|\blost)\b.{0,80}?/task:(\d+)")
+_GONE = re.compile(
+    r"(?i)\b(?:unhealthy|stopped sending heartbeats|heartbeat (?:timeout|timed out|lost)|died|crashed|lost"
+    r"|is down|is dead|dead node|timed out\. It may|disconnected|unresponsive|not responding)\b"
+)
 
 
 def _told(reading: Reading, line: Finding) -> list[Suspect]:
@@ -124,10 +177,12 @@ def _in_text(line: Finding) -> list[Suspect]:
         return [Suspect(kind="gpu", name=found[1])]
     if fault_class in (FaultClass.HW_NODE, FaultClass.OOM_GPU) and (found := _GPU.search(line.text)) is not None:
         return [Suspect(kind="gpu", name=found[1])]
-    if fault_class is FaultClass.UNKNOWN and (found := _GONE.search(line.text)) is not None:
-        return [Suspect(kind="rank", name=found[1])]
+    if fault_class is FaultClass.UNKNOWN and _GONE.search(line.text) is not None:
+        rank, place = rank_in(line.text), place_in(line.text)
+        if rank is not None or place is not None:
+            return [Suspect(kind="rank", name=str(rank)) if place is None else Suspect(kind="address", name=place)]
     if fault_class in (FaultClass.NET_FABRIC, FaultClass.UNKNOWN) and (found := _PEER.search(line.text)) is not None:
-        return [Suspect(kind="address", name=found[1] or found[2])]
+        return [Suspect(kind="address", name=next(filter(None, found.groups())))]
     return []
 
 
@@ -136,7 +191,8 @@ def of_code(facts: Facts, reading: Reading, signature: Signature, death: Death) 
     ranks = rank_only(death.who, reading)
     if signature.fault_class is FaultClass.HW_NODE and _is_ours(facts, death.who.node):
         return (*ranks, Suspect(kind="node", name=str(death.who.node)))
-    return ranks
+    place = _apart(facts, reading, death.who) if death.who.rank is None else None
+    return (*ranks, Suspect(kind="address", name=place)) if place else ranks
 
 
 # --- hangs ----------------------------------------------------------------------------------------------------------

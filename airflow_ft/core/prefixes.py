@@ -9,6 +9,7 @@ Prefixes are taken off one after the other, so that a signature sees the line as
 - ``node48:34050:34121 [0]`` of NCCL: host, process, thread and GPU;
 - ``[pod/worker-1/pytorch]`` of kubectl, ``worker-1 pytorch`` of stern;
 - the level and the logger of an error, so that a logged traceback reads like one that was printed;
+- the heads of programs' own loggers, and lines that are whole records (``log_heads``);
 - labels that most lines of a log carry (``3: `` of ``srun --label``, ``[3]:``, ``worker-1: ``, ``job/pod-0 | ``). One
   line alone can't tell a label from a word with a colon: a log is asked first whether it is labelled.
 """
@@ -20,6 +21,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from airflow_ft.core.log_heads import read_head, read_record
 from airflow_ft.core.loglines import split_rank
 
 
@@ -87,7 +89,13 @@ _LABEL = re.compile(
 )
 
 
+_MAY_HAVE_HEAD = re.compile(r"[Rr]ank|@|[TD]P\d|[\[(<][RrW]\d|[Ww]orker|[Pp]roc|\|DP=|NeMo|\d:\d+[\s:\]]|RankID")
 _LAUNCHERS = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|pyxis)(?:-[\w-]+)?: ")
+_HOST_LABEL = re.compile(r"[\[ ]*[A-Za-z][\w.]*-[\w.-]*\d[\w.-]*\]?(?: *\| |: )")
+_MEMBER = re.compile(
+    r"\[?(?P<name>(?!(?i:step|epoch|iter|batch|fold|layer|stage|rank|gpu|step))"
+    r"(?P<stem>[A-Za-z][\w.]*-(?:[\w.-]*-)?[A-Za-z]*)(?P<number>\d+))\]?(?::| \||) "
+)
 _NUMBERED = re.compile(r" *\d{1,5}: ")
 
 
@@ -104,6 +112,7 @@ class PrefixReader:
         lines = list(sample)[:SAMPLE]
         self.labelled = _is_labelled(lines)
         self._stern = not self.labelled and _is_stern(lines)
+        self._members = not self.labelled and not self._stern and _are_members(lines)
 
     def read(self, line: str) -> tuple[Who, str]:
         """Return the writer of a line, and the line as it was printed."""
@@ -116,16 +125,31 @@ class PrefixReader:
             text = text[label.end() :]
         elif self._stern and (label := _STERN.match(text)) is not None:
             node, text = node or label["node"], text[label.end() :]
-        for _ in range(4):
-            before = text
-            text, node, rank, local = _one_round(text, node, rank, local)
-            if text == before:
-                break
+        elif self._members and (label := _MEMBER.match(text)) is not None:
+            node, text = node or label["name"], text[label.end() :]
+        record = read_record(text) if text[-1:] in ("}", '"') else None
+        if record is not None:
+            node, rank, local, text = node or record.node, record.rank, record.local_rank, record.text
+        text, node, rank, local = _rounds(text, node, rank, local)
+        if rank is None and _MAY_HAVE_HEAD.search(text[:120]) and (head := read_head(text)) is not None:
+            local = head.local_rank if local is None else local
+            text, node, rank, local = _rounds(head.text, node or head.node, head.rank, local)
         if rank is None and (said := _IN_TEXT.match(text[:160])) is not None:
-            rank = int(said[1])
+            rank, text = int(said[1]), text[said.end() :] if said[0][0] in "rR" and said[0][-2] == ":" else text
         if local is None and rank is None:
             local = self.local_rank
         return Who(node, rank, local), text
+
+
+def _rounds(
+    text: str, node: str | None, rank: int | None, local: int | None
+) -> tuple[str, str | None, int | None, int | None]:
+    for _ in range(4):
+        before = text
+        text, node, rank, local = _one_round(text, node, rank, local)
+        if text == before:
+            break
+    return text, node, rank, local
 
 
 def _one_round(
@@ -178,7 +202,16 @@ def _is_labelled(sample: list[str]) -> bool:
     if lines and all(_NUMBERED.match(line) for line in lines):
         # A number at each line is srun's label where srun speaks, or where one comes again: numbered lines don't.
         return len(lines) < len(written) or len(labels) < len(lines)
+    if len(lines) >= 2 and labels.total() == len(lines) > len(labels) and all(_HOST_LABEL.match(one) for one in labels):
+        return True  # few lines, each with a host's name
     return sum(labels.values()) * 10 >= 7 * len(lines) > 0 and len(lines) >= 3 and len(labels) * 2 <= len(lines)
+
+
+def _are_members(lines: list[str]) -> bool:
+    """Whether each line begins with a name, and the names differ in their last number only: the members of one job."""
+    names = [found for line in lines if (found := _MEMBER.match(line)) is not None]
+    different = {found["number"] for found in names}
+    return len(names) == len(lines) > 1 and len(different) > 1 and len({found["stem"] for found in names}) == 1
 
 
 def _is_stern(sample: list[str]) -> bool:

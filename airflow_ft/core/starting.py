@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import re
+
 from airflow_ft.core import naming_suspects as suspects
 from airflow_ft.core.facts import Facts
 from airflow_ft.core.faults import Diagnosis, FaultClass, Trust
 from airflow_ft.core.findings import Reading
 from airflow_ft.core.prefixes import Who
 
+_DIGITS = re.compile(r"[\d.]+")
 SOON_SECONDS = 120.0  # "within seconds of the start": imports and rendezvous of real jobs take up to two minutes
 
 
 def alike_at_start(facts: Facts, reading: Reading, diagnosis: Diagnosis) -> Diagnosis:
     """Say whether all ranks failed alike before a first step: then it is code or environment, never one node."""
     early = facts.seconds_since_start is None or facts.seconds_since_start <= SOON_SECONDS
+    if _everywhere(reading, diagnosis):
+        return diagnosis.but(text=_of_all(diagnosis, reading), suspects=())
     if facts.first_step_seen is not False or not early or facts.hang or diagnosis.root is None:
         return diagnosis
     if diagnosis.disruption or diagnosis.root.trust is Trust.PLATFORM or not _all_alike(reading, diagnosis):
@@ -29,6 +34,17 @@ def alike_at_start(facts: Facts, reading: Reading, diagnosis: Diagnosis) -> Diag
         second_class=diagnosis.fault_class if suspected else diagnosis.second_class,
         confidence=min(diagnosis.confidence, 0.4) if suspected else diagnosis.confidence,
     )
+
+
+def _everywhere(reading: Reading, diagnosis: Diagnosis) -> bool:
+    """Whether each rank that spoke failed with the same words: then nobody in particular is to blame."""
+    root, classes = diagnosis.root, (FaultClass.APP_ERROR, FaultClass.ENV_ERROR, FaultClass.OOM_GPU)
+    if root is None or root.signature is None or root.line is None or diagnosis.fault_class not in classes:
+        return False
+    words = _DIGITS.sub("", root.text)
+    same = [f.who for f in reading.findings if f.signature.id == root.signature and _DIGITS.sub("", f.text) == words]
+    ranks = [who for who in reading.ranks if who.rank is not None]
+    return len(ranks) >= 2 and all(any(who.is_same(other) for other in same) for who in ranks)
 
 
 def _all_alike(reading: Reading, diagnosis: Diagnosis) -> bool:

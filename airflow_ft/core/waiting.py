@@ -16,9 +16,12 @@ from airflow_ft.core.findings import Finding, Reading
 
 MAX_NAMED = 8
 _MISSING = re.compile(
-    r"\[?missing ranks: ?([\d, ]+)|[Rr]anks? ([\d, ]+) failed to pass monitoredBarrier|remote rank ?:? ?\[(\d+)\]"
+    r"\[?(?:[Mm]issing ranks?|[Mm]issing rank is):? ?\[?([\d, ]+)|[Rr]anks? ([\d, ]+) failed to pass monitoredBarrier"
+    r"|[Rr]emote ?[Rr]ank ?:? ?\[?(\d+)\]"
     r"|^(\d+): \[\S*(?:Horovod|Distributed)|timed out task names: .*?/task:(\d+)"
     r"|(?:from|for) rank (\d+)\b.*time[d ]*out"
+    r"|no (?:heartbeat|progress|message|response|sign of life) (?:from|of|by) (?:rank|worker|task) (\d+)"
+    r"|retrieving \w+ from \[(\d+)\]|timed? ?out waiting for ranks? ?:?\[?([\d, ]+)"
     r"|[Rr]ank (\d+)(?: (?:is|has|appears|seems))?(?: to be)? (?:hung|stuck|stalled)\b"
 )
 _WORK = re.compile(r"WorkNCCL\(SeqNum=(\d+), OpType=(\w+)")
