@@ -34,6 +34,7 @@ TRY_LOST, ADOPTED, CLEARED, FAULT, STOPPED, SUCCEEDED, DEBT, NOTICE = (
     "notice",
 )
 ANSWERED = "answered"
+ENDED_OUTSIDE = "The task was ended from outside."  # how an attempt ends that no try has seen to its end
 NOTIFIED = frozenset({FAULT, STOPPED, SUCCEEDED, DEBT, "hang_notice"})
 
 

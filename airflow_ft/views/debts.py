@@ -17,7 +17,7 @@ from datetime import datetime
 from typing import Any
 
 from airflow_ft.attempts.ports import TASK_ENDED
-from airflow_ft.attempts.record import DEBT, NOTICE, NOTIFIED, debt_sentence, ended_outside, with_event
+from airflow_ft.attempts.record import DEBT, ENDED_OUTSIDE, NOTICE, NOTIFIED, debt_sentence, ended_outside, with_event
 from airflow_ft.attempts.store import CHAIN_KEY, attempt_key, attempt_record, chain_record
 from airflow_ft.core.chain import Attempt, Chain, Debt, JobRef
 from airflow_ft.core.progress import Progress
@@ -87,7 +87,7 @@ def strike_off(session: Any, found: Owed, progress: Progress | None, now: dateti
     if found.written:
         chain = with_event(chain, now, NOTICE, f"{found.ref.name}, whose cancel was owed, is stopped.")
     if found.attempt is not None:
-        attempt, chain = ended_outside(chain, found.attempt, "The task was ended from outside.", progress, now)
+        attempt, chain = ended_outside(chain, found.attempt, ENDED_OUTSIDE, progress, now)
         if not _replace(session, chain, attempt_key(attempt.number), found.attempt, attempt_record(attempt)):
             return None
     elif not found.written:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from airflow_ft.attempts.faults import TrainingFault
 from airflow_ft.attempts.handing_on import is_over
+from airflow_ft.attempts.record import ENDED_OUTSIDE
 from airflow_ft.attempts.staged import cancelled
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import End
@@ -64,10 +65,8 @@ class CancelTrainingOperator(RendersJobs, StageOperator):
             self.log.info("Nothing was ever submitted.")
             return
         job = job_from(self.job)
-        why = "The stages ended before training did."
-        call = cancelled(
-            self.book.chain, create_backend(job.backend), job, self.policy.grace_seconds, why, now, self.log.info
-        )
+        where = (self.book.chain, create_backend(job.backend), job)
+        call = cancelled(*where, self.policy.grace_seconds, ENDED_OUTSIDE, now, self.log.info)
         chain = asyncio.run(call)
         if chain is not None:
             self._told(context, chain)
