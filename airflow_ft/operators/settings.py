@@ -40,7 +40,7 @@ def refuse_retries(arguments: dict[str, Any]) -> None:
 
 
 def callables(given: Any) -> tuple[Any, ...]:
-    """Return what was given as one callable or as several: ``notify``, ``on_fault``."""
+    """Return what was given as one callable or as several: ``on_attempt``, ``on_fault``."""
     return tuple(given) if isinstance(given, (list, tuple)) else (given,)
 
 
@@ -106,7 +106,7 @@ def job_from(given: Any) -> TrainingJob:
 
 
 def refuse_arguments(
-    deferrable: object, attempt_timeout: object, progress_pattern: object, log_tail_lines: object, notify: object
+    deferrable: object, attempt_timeout: object, progress_pattern: object, log_tail_lines: object, on_attempt: object
 ) -> None:
     """Raise for the operator's own arguments that are wrong, all at once: else they would be found after hours."""
     problems = []
@@ -116,8 +116,9 @@ def refuse_arguments(
         problems.append(f"attempt_timeout: {attempt_timeout!r:.80} is not allowed. Give a positive timedelta, or None.")
     if not isinstance(log_tail_lines, int) or isinstance(log_tail_lines, bool) or log_tail_lines < 0:
         problems.append(f"log_tail_lines: {log_tail_lines!r:.80} is not allowed. Give a number of lines; 0 is none.")
-    if not isinstance(notify, tuple) or not all(callable(one) for one in notify):
-        problems.append(f"notify: {notify!r:.80} is not allowed. Give a callable (any Airflow notifier), or a list.")
+    if not isinstance(on_attempt, tuple) or not all(callable(one) for one in on_attempt):
+        asked = "Give a callable (any Airflow notifier), or a list."
+        problems.append(f"on_attempt: {on_attempt!r:.80} is not allowed. {asked}")
     problems += _pattern_problems(progress_pattern)
     if problems:
         raise TrainingSettingsError("\n".join(problems))

@@ -63,8 +63,9 @@ class FaultTolerantTrainingOperator(RendersJobs, AsksPeople, BaseOperator):
     :param progress_pattern: a regular expression with a group ``step`` (and ``loss``), when training prints its steps
         in a form that isn't recognised by itself.
     :param log_tail_lines: how many of the training's last lines are copied into the try's log at its end.
-    :param notify: callables (any Airflow notifier) that are called with the context once for each fault, stop and
-        success of the chain; ``context["ft_event"]`` has its text and id.
+    :param on_attempt: callables (any Airflow notifier: Slack, SMTP, …) that are called with the context once for each
+        fault, stop and success of the chain. Templates have ``ft_event`` (``ft_event.text`` is ready to be read on a
+        phone) and ``ft_attempt``, the attempt that it is about.
     """
 
     template_fields: Sequence[str] = ("job",)
@@ -81,7 +82,7 @@ class FaultTolerantTrainingOperator(RendersJobs, AsksPeople, BaseOperator):
         attempt_timeout: timedelta | None = None,
         progress_pattern: str | None = None,
         log_tail_lines: int = 50,
-        notify: Sequence[Callable[[Any], Any]] | Callable[[Any], Any] = (),
+        on_attempt: Sequence[Callable[[Any], Any]] | Callable[[Any], Any] = (),
         **kwargs: Any,
     ) -> None:
         refuse_retries(kwargs)
@@ -97,8 +98,8 @@ class FaultTolerantTrainingOperator(RendersJobs, AsksPeople, BaseOperator):
         self.try_timeout, self.execution_timeout = self.execution_timeout, None
         self.progress_pattern = progress_pattern
         self.log_tail_lines = log_tail_lines
-        self.notify = callables(notify)
-        refuse_arguments(deferrable, attempt_timeout, progress_pattern, log_tail_lines, self.notify)
+        self.on_attempt = callables(on_attempt)
+        refuse_arguments(deferrable, attempt_timeout, progress_pattern, log_tail_lines, self.on_attempt)
         self._killed = False
         self._stopper: threading.Thread | None = None
         self._try: TryInfo | None = None
@@ -302,7 +303,7 @@ class FaultTolerantTrainingOperator(RendersJobs, AsksPeople, BaseOperator):
             now(),
             nodes_needed=job.nodes_needed(),
             gpus=job.gpus(),
-            tells=bool(self.notify),
+            tells=bool(self.on_attempt),
             deadline=deadline,
             deadline_name=name,
             quiet_seconds=quiet(),
@@ -312,7 +313,7 @@ class FaultTolerantTrainingOperator(RendersJobs, AsksPeople, BaseOperator):
     def _tell(self, context: Context, store: ChainStore, chain: Chain) -> Chain:
         from airflow_ft.notifications.outbox import send_due
 
-        return send_due(self.notify, context, store, chain, self.log)
+        return send_due(self.on_attempt, context, store, chain, self.log)
 
     def _tell_what_is_left(self, context: Context, store: ChainStore) -> None:
         chain = store.load()

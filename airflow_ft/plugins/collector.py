@@ -6,7 +6,7 @@ minutes for as long as the triggerer lives: whatever died in between, a job with
 thread lets platforms keep out who is in quarantine (``attempts.cordons``), where that is wanted. (Not in
 the scheduler or the dag-processor: those fork, and a fork must meet no second thread.)
 
-People are told through ``[fault_tolerance] notifiers``: the task's own ``notify`` lives in the DAG file, and nobody
+People are told through ``[fault_tolerance] notifiers``: the task's own ``on_attempt`` lives in the DAG file, and nobody
 runs that for a task that is over.
 """
 

@@ -46,7 +46,7 @@ def fault_tolerant_training(
     group_id: str = "training",
     stages: Mapping[str, Callable[..., Any]] | None = None,
     on_fault: Sequence[Callable[..., Any]] | Callable[..., Any] = (),
-    notify: Sequence[Callable[[Any], Any]] | Callable[[Any], Any] = (),
+    on_attempt: Sequence[Callable[[Any], Any]] | Callable[[Any], Any] = (),
     deferrable: bool = True,
     progress_pattern: str | None = None,
     attempt_timeout: timedelta | None = None,
@@ -63,7 +63,7 @@ def fault_tolerant_training(
         ``PreflightOperator``: the first attempt avoids the nodes that it found bad. ``bisect``, a ``BisectOperator``,
         runs before ``resubmit`` where the policy has decided so, and ``resubmit`` goes by what it found.
     :param on_fault: tasks that run beside the decision of each fault, made like ``stages``: a ticket, a page.
-    :param notify: as ``FaultTolerantTrainingOperator`` takes it.
+    :param on_attempt: as ``FaultTolerantTrainingOperator`` takes it.
     :param deferrable: watch in the triggerer (default) instead of holding a worker slot.
     :param progress_pattern: as ``FaultTolerantTrainingOperator`` takes it.
     :param attempt_timeout: as ``FaultTolerantTrainingOperator`` takes it.
@@ -80,7 +80,7 @@ def fault_tolerant_training(
             "attempt_timeout": attempt_timeout,
             "deferrable": deferrable,
         }
-        _Unrolling(submitting, attempts, own, told, {"notify": notify}, deferrable).build()
+        _Unrolling(submitting, attempts, own, told, {"on_attempt": on_attempt}, deferrable).build()
     return outer
 
 

@@ -33,8 +33,8 @@ WRONG: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({"progress_pattern": "step ("}, ("progress_pattern: 'step ('",)),
     ({"progress_pattern": "step ([0-9]+)"}, ("progress_pattern:", "?P<step>")),
     ({"log_tail_lines": -1}, ("log_tail_lines: -1", "0 is none")),
-    ({"notify": "slack"}, ("notify:", "'slack'", "callable")),
-    ({"attempt_timeout": 90, "notify": [3]}, ("attempt_timeout:", "notify:")),
+    ({"on_attempt": "slack"}, ("on_attempt:", "'slack'", "callable")),
+    ({"attempt_timeout": 90, "on_attempt": [3]}, ("attempt_timeout:", "on_attempt:")),
 ]
 
 

@@ -69,7 +69,7 @@ class StageOperator(BaseOperator):
 
     :param attempt: what the stage before returned (``StageAttempt``), or a list of what several may have returned.
     :param group: the group that this stage stands in; ``fault_tolerant_training`` gives it.
-    :param notify: callables that hear of each event of the chain once, as those of ``FaultTolerantTrainingOperator``.
+    :param on_attempt: callables that hear of each event of the chain once, as ``FaultTolerantTrainingOperator``'s do.
     """
 
     template_fields: Sequence[str] = ("attempt",)
@@ -83,7 +83,7 @@ class StageOperator(BaseOperator):
         *,
         attempt: Any = None,
         group: Group | None = None,
-        notify: Sequence[Callable[[Any], Any]] | Callable[[Any], Any] = (),
+        on_attempt: Sequence[Callable[[Any], Any]] | Callable[[Any], Any] = (),
         **kwargs: Any,
     ) -> None:
         refuse_retries(kwargs)
@@ -94,7 +94,7 @@ class StageOperator(BaseOperator):
         self.retry_policy = FaultToleranceRetryPolicy()
         self.attempt = attempt
         self.group = group
-        self.notify = callables(notify)
+        self.on_attempt = callables(on_attempt)
         self._book: Book | None = None
 
     # --- one stage -----------------------------------------------------------------------------------------------
@@ -253,7 +253,7 @@ class StageOperator(BaseOperator):
     def _told(self, context: Any, chain: Chain) -> Chain:
         from airflow_ft.notifications.outbox import send_due
 
-        return send_due(self.notify, context, self.book.chain, chain, self.log)
+        return send_due(self.on_attempt, context, self.book.chain, chain, self.log)
 
     # --- handing on ----------------------------------------------------------------------------------------------
 

@@ -69,7 +69,7 @@ class _SubmittingStage(RendersJobs, ActingStage):
         self.progress_pattern = progress_pattern
         self.attempt_timeout = attempt_timeout
         self.deferrable = deferrable
-        refuse_arguments(deferrable, attempt_timeout, progress_pattern, 0, self.notify)
+        refuse_arguments(deferrable, attempt_timeout, progress_pattern, 0, self.on_attempt)
         self._killed = False
 
     def on_kill(self) -> None:

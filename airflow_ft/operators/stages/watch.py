@@ -38,7 +38,7 @@ class WatchTrainingOperator(StageOperator):
         if chain.open is None or self.book.fault is not None or self._has_no_use():
             return self._hands_on()
         ti, info = context["ti"], try_info(context)
-        tells = bool(self.notify) and not self.until_recovered
+        tells = bool(self.on_attempt) and not self.until_recovered
         order = self._order(ti, info, tells=tells, until_recovered=self.until_recovered)
         if self.deferrable and not asyncio.run(has_ended(order)):
             self.log.info("Watching attempt %d in the triggerer.", order.ref.attempt)

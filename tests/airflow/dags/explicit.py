@@ -20,4 +20,4 @@ def ticket(attempt: dict[str, Any]) -> None:
 
 
 with dag("explicit_one_node"):
-    fault_tolerant_training(group_id="train", job=job(), policy=POLICY, attempts=3, notify=note, on_fault=ticket)
+    fault_tolerant_training(group_id="train", job=job(), policy=POLICY, attempts=3, on_attempt=note, on_fault=ticket)

@@ -71,7 +71,7 @@ def mapped(dag_id: str, commands: list[str]) -> None:
     """Make a DAG with one training that is mapped over command lines."""
     with dag(dag_id):
         FaultTolerantTrainingOperator.partial(
-            task_id="train", policy=POLICY, notify=note, retry_delay=LOST_TRY_DELAY
+            task_id="train", policy=POLICY, on_attempt=note, retry_delay=LOST_TRY_DELAY
         ).expand(job=[job(command) for command in commands])
 
 
@@ -95,7 +95,7 @@ training("no_script", job=LocalJob(command="python missing.py"))
 training("no_program", job=LocalJob(command=["no-such-program"]))
 training("no_workdir", job=job(workdir="/no/such/folder"))
 with dag("default_retries", default_args={"retries": 2}):
-    FaultTolerantTrainingOperator(task_id="train", job=job(), policy=POLICY, notify=note)
+    FaultTolerantTrainingOperator(task_id="train", job=job(), policy=POLICY, on_attempt=note)
 training("elsewhere", job=job(root="{{ dag_run.conf['root'] }}"))
 mapped("mapped", ["--steps 3", "--crash-at 3", f"--crash-at 3 --say '{NO_DNS}'", f"--crash-at 3 --say '{BUG}'"])
 mapped("sixty", ["--steps 1 --interval 0"] * 60)
