@@ -10,6 +10,7 @@ hand. It may crash or hang: whoever started it has a time limit. What it is give
 ``commands``     item -> argument list of an own check; code 0 is ok, its last line is the value. (Own checks may also
                  be entry points of the group ``airflow_ft.preflight`` in the training's image)
 ``peers, rank``  the nodes of the job as [name, host, port], and which one this is: for what nodes do together
+``meet``         instead of peers: ``count`` nodes meet where the environment says that node 0 is (``preflight_meet``)
 ``shared``       true if nodes of the job share a machine: then its speed is no node's
 ``seconds``      the time limit for all of it
 others           ``checkpoints``, ``hosts``, ``root``, ``shm``, ``cache``, ``sys``, ``proc``, ``kmsg``: see ``Place``
@@ -31,6 +32,7 @@ from typing import Any, Callable, Iterator
 
 from . import preflight_gpu as gpu
 from . import preflight_host as host
+from . import preflight_meet as meet
 from . import preflight_together as together
 from .preflight_host import Place
 from .preflight_result import EXIT_FAILED, FAILED, WHOLE, Result, failed, ok, skipped
@@ -115,6 +117,11 @@ def run(config: dict[str, Any], say: Callable[[str], None]) -> list[Result]:
         results.append(_limited(name, lambda command=command: _own(command), deadline))  # type: ignore[misc]
         say(results[-1].line())
     if level >= SETS.index("standard"):
+        if config.get("meet") and not config.get("peers"):
+            others, result = meet.meet(config, deadline)
+            config = {**config, **others}
+            results.append(result)
+            say(result.line())
         for result in together.look(config, level >= SETS.index("deep"), deadline):
             if result.item not in left_out:
                 results.append(result)

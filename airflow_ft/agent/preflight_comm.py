@@ -108,8 +108,8 @@ class Check:
             try:
                 with socket.create_connection((peer.host, peer.port), 1.0) as link:
                     link.settimeout(2.0)
-                    _send(link, {"do": "port"})
-                    port = int(_read(link))
+                    send_message(link, {"do": "port"})
+                    port = int(read_message(link))
             except (OSError, ValueError):
                 return 0  # it has answered before: it is gone
             if port:
@@ -128,7 +128,7 @@ class Check:
         me = self._peers[self._rank].name
         try:
             with self._connected(peer) as link:
-                _send(link, {"do": "pair", "bytes": transfer_bytes})
+                send_message(link, {"do": "pair", "bytes": transfer_bytes})
                 times = []
                 for _ in range(PINGS):
                     began = time.perf_counter()
@@ -143,7 +143,7 @@ class Check:
                     total += len(data)
                     checksum = zlib.crc32(data, checksum)
                 asked = time.time()
-                answer = _read(link)
+                answer = read_message(link)
                 seconds = max(time.perf_counter() - began, 1e-9)
                 if answer.get("crc") != checksum:
                     return Pair(me, peer.name, error="wrong data arrived")
@@ -162,9 +162,9 @@ class Check:
         following = self._peers[(self._rank + 1) % count]
         try:
             with self._connected(following) as link:
-                _send(link, {"do": "ring"})
+                send_message(link, {"do": "ring"})
                 for step in range(count - 1):
-                    _send(link, {"step": step, "vector": passing})
+                    send_message(link, {"step": step, "vector": passing})
                     passing = self._next_of_ring(step)
                     total = [one + other for one, other in zip(total, passing)]  # noqa: B905 - Python 3.8
         except (OSError, ValueError) as error:
@@ -196,8 +196,8 @@ class Check:
         try:
             with socket.create_connection((asked.host, asked.port), 1.0) as link:
                 link.settimeout(2.0)
-                _send(link, {"do": "known", "stage": stage})
-                for node, told in _read(link).items():
+                send_message(link, {"do": "known", "stage": stage})
+                for node, told in read_message(link).items():
                     known.setdefault(node, told)
         except (OSError, ValueError):
             return False
@@ -222,11 +222,11 @@ class Check:
     def answer(self, link: socket.socket) -> None:
         """Serve one connection of a peer."""
         link.settimeout(max(1.0, self._deadline - time.monotonic()))
-        wish = _read(link)
+        wish = read_message(link)
         if wish["do"] == "known":
-            _send(link, self._known[wish["stage"]])
+            send_message(link, self._known[wish["stage"]])
         elif wish["do"] == "port":
-            _send(link, self._port)
+            send_message(link, self._port)
         elif wish["do"] == "pair":
             for _ in range(PINGS):
                 link.sendall(_receive(link, PING_BYTES))
@@ -235,10 +235,10 @@ class Check:
                 data = _receive(link, CHUNK)
                 total += len(data)
                 checksum = zlib.crc32(data, checksum)
-            _send(link, {"crc": checksum, "at": time.time()})
+            send_message(link, {"crc": checksum, "at": time.time()})
         elif wish["do"] == "ring":
             for _ in range(len(self._peers) - 1):
-                told = _read(link)
+                told = read_message(link)
                 with self._arrived:
                     self._ring[told["step"]] = told["vector"]
                     self._arrived.notify_all()
@@ -267,12 +267,14 @@ def _serve(own: Peer, check: Check) -> _Server:
     return server
 
 
-def _send(link: socket.socket, value: Any) -> None:
+def send_message(link: socket.socket, value: Any) -> None:
+    """Send a JSON value."""
     data = json.dumps(value).encode()
     link.sendall(struct.pack("!I", len(data)) + data)
 
 
-def _read(link: socket.socket) -> Any:
+def read_message(link: socket.socket) -> Any:
+    """Receive one. Raises OSError, and ValueError for what isn't one."""
     (size,) = struct.unpack("!I", _receive(link, 4))
     if size > 1 << 24:
         raise ValueError("a stranger spoke: %d bytes" % size)

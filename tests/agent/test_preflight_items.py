@@ -7,12 +7,13 @@ import re
 import resource
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from airflow_ft.agent import preflight, preflight_host
+from airflow_ft.agent import preflight, preflight_host, preflight_meet
 from airflow_ft.agent.preflight_comm import Pair, partners
 from airflow_ft.agent.preflight_host import Place
 from airflow_ft.agent.preflight_result import Result, failed, ok, parse, read, skipped
@@ -294,3 +295,43 @@ def test_of_two_nodes_nobody_can_say_which_is_the_odd_one() -> None:
     told = {name: entry for name, entry in known([], n1=100.0).items() if name in ("n1", "n2")}
     assert {one.item: one.status for one in judge(told, ["n1", "n2"], "n1")}["cpu-speed"] == "skipped"
     assert skipped("x").status == "skipped"
+
+
+# --- who the others are ------------------------------------------------------------------------------------------
+
+
+def met(count: int, ranks: list[int], seconds: float = 10.0, port: int = 21841) -> list[tuple[dict[str, Any], Result]]:
+    """Nodes that meet where the environment says, each with its own; the first one's container is the last to start."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    def one(rank: int) -> tuple[dict[str, Any], Result]:
+        config = {"node": f"n{rank + 1}", "meet": {"count": count, "port": port}}
+        env = {"MASTER_ADDR": "127.0.0.1", "RANK": str(rank)}
+        return preflight_meet.meet(config, time.monotonic() + seconds / preflight_meet.SHARE, env)
+
+    with ThreadPoolExecutor(len(ranks)) as threads:
+        return list(threads.map(one, ranks))
+
+
+def test_nodes_that_meet_know_all_and_which_one_they_are() -> None:
+    found = met(3, [2, 1, 0])
+    assert [told["rank"] for told, _ in found] == [2, 1, 0]
+    assert {json.dumps(told["peers"]) for told, _ in found} == {
+        json.dumps([[f"n{number}", "127.0.0.1", 21842] for number in (1, 2, 3)])
+    }
+    assert [result.line() for _, result in found] == [
+        "item=peers status=ok value=3 of 3 nodes need=all nodes advice="
+    ] * 3
+
+
+def test_who_never_comes_keeps_nobody_waiting_for_ever() -> None:
+    found = met(4, [0, 3], seconds=1.5, port=21851)
+    assert [told["rank"] for told, _ in found] == [0, 1]
+    assert {result.value for _, result in found} == {"2 of 4 nodes came in time: they are looked at"}
+
+
+def test_where_nobody_is_to_be_met_the_reason_is_told() -> None:
+    told, result = preflight_meet.meet({"meet": {"count": 2}}, time.monotonic() + 5, {})
+    assert told == {} and result.value == "neither MASTER_ADDR nor a rank is set: nodes are looked at alone"
+    ((told, result),) = met(2, [1], seconds=0.3, port=21861)
+    assert told == {} and "node 0 (127.0.0.1:21861) can't be met" in result.value

@@ -73,7 +73,10 @@ class _Work:
         never = [hostnames.get(node, node) for node in submission.excluded_nodes]
         rather_not = [hostnames.get(node, node) for node in submission.soft_nodes]
         self.hard, self.soft = (never, rather_not) if job.exclusion == "hard" else ([], [*never, *rather_not])
-        self.options = wrapping.AgentOptions(submission.name, submission.hold, submission.grace, submission.preflight)
+        preflight = dict(submission.preflight)
+        if preflight and job.nodes_needed() > 1:
+            preflight["meet"] = {"count": job.nodes_needed()}
+        self.options = wrapping.AgentOptions(submission.name, submission.hold, submission.grace, preflight)
         self.wrapped = 0
 
     def dress(self, template: Template, pod: Json) -> None:

@@ -2,7 +2,8 @@
 
 Evidence: lost nodes (the platform's word), failed preflights and exit codes. Lines: each pod's reasons, conditions
 and messages, its events, and the conditions and taints of its nodes, as ``kubectl describe`` says them. They are
-gathered before anything is deleted, and bounded: events of at most ``MAX_EVENT_OBJECTS`` objects are asked for, those in trouble first.
+gathered before anything is deleted, and bounded: events of at most ``MAX_EVENT_OBJECTS`` objects are asked for, those
+in trouble first.
 """
 
 from __future__ import annotations

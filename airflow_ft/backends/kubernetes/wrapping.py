@@ -60,7 +60,7 @@ class AgentOptions:
             "nonce": self.nonce,
             "last-words": LAST_WORDS,
         }
-        if self.preflight:  # Kubernetes puts the node's name in; who the others are is not known before they run
+        if self.preflight:  # Kubernetes puts the node's name in; who the others are they find out when they run
             given["preflight"] = json.dumps({**self.preflight, "node": f"$({NODE})"})
         return ["run", *(f"--{name}={value}" for name, value in given.items()), "--"]
 
