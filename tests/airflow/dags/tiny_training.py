@@ -62,7 +62,7 @@ def dag(dag_id: str, **more: Any) -> DAG:
 
 def training(dag_id: str, run_timeout: timedelta | None = None, **arguments: Any) -> None:
     """Make a DAG with one training."""
-    given = {"job": job(), "policy": POLICY, "notify": note, "retry_delay": LOST_TRY_DELAY, **arguments}
+    given = {"job": job(), "policy": POLICY, "on_attempt": note, "retry_delay": LOST_TRY_DELAY, **arguments}
     with dag(dag_id, dagrun_timeout=run_timeout):
         FaultTolerantTrainingOperator(task_id="train", **given)
 
