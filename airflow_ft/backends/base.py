@@ -377,9 +377,10 @@ class SeesPods(Protocol):
 class RunsProbes(Protocol):
     """A backend with ``Capability.PROBE``: it runs any command on just these nodes, as a test of them."""
 
-    def probe_job(self, job: TrainingJob, command: tuple[str, ...], nodes: int) -> TrainingJob:
-        """Return a job that runs the command in the place that ``job`` names, once on each of so many nodes.
+    def probe_job(self, job: TrainingJob, command: tuple[str, ...], nodes: Sequence[str]) -> TrainingJob:
+        """Return a job that runs the command in the place that ``job`` names, once on each of these nodes.
 
+        Where a job can't name its nodes it takes as many: its submission excludes all others of the pool.
         Each node's answer counts for itself: one that fails takes no other along. Raises ``SubmissionRefusedError``.
         """
 

@@ -99,7 +99,7 @@ class Prober:
         """Run a test, and hand over the job that is over or late: it is removed afterwards. Raises ``BackendError``."""
         refuse_probes(self.backend)
         assert isinstance(self.backend, RunsProbes), "who says that it can has the method"
-        job = self.backend.probe_job(self.job, probe.command, len(probe.nodes))
+        job = self.backend.probe_job(self.job, probe.command, probe.nodes)
         submission = Submission(
             name=probe.name,
             chain_id=self.chain_id,

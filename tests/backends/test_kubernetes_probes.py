@@ -20,7 +20,10 @@ COMMAND = ("python", "reproduce.py", "--quick")
 GPUS = {"resources": {"limits": {"nvidia.com/gpu": 8}}}
 
 
-def probe(given: dict[str, Any], nodes: int = 3, **settings: Any) -> KubernetesJob:
+NODES = ("n1", "n2", "n3")
+
+
+def probe(given: dict[str, Any], nodes: tuple[str, ...] = NODES, **settings: Any) -> KubernetesJob:
     job = KubernetesJob(manifest=given, conn_id="gpus", namespace="training", **settings)
     made = KubernetesBackend().probe_job(job, COMMAND, nodes)
     assert isinstance(made, KubernetesJob)
@@ -45,13 +48,17 @@ def test_a_probe_is_one_pod_on_each_node_and_each_answers_for_itself(kind: str) 
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_what_is_made_of_it_keeps_out_of_all_other_nodes_and_has_the_agent(kind: str) -> None:
-    """And no limit of all indexes together comes on top of each one's own."""
+def test_what_is_made_of_it_runs_on_just_these_nodes_and_has_the_agent(kind: str) -> None:
+    """Also if one is cordoned. And no limit of all indexes together comes on top of each one's own."""
     submission = Submission(name="look-p", chain_id="look", attempt=0, excluded_nodes=("n4",))
     made = built(probe(manifest(kind)), submission)
     pod = made.manifest["spec"]["template"]["spec"]
     terms = pod["affinity"]["nodeAffinity"][affinity.REQUIRED]["nodeSelectorTerms"]
-    assert terms[0]["matchExpressions"][0]["values"] == ["n4"]
+    assert [term["matchFields"][0]["values"] for term in terms] == [["n1"], ["n2"], ["n3"]]
+    assert not any("matchExpressions" in term for term in terms), "who else is in the pool doesn't matter then"
+    assert {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"} in pod[
+        "tolerations"
+    ]
     assert made.agents
     assert pod["containers"][0]["command"][-3:] == list(COMMAND)
     assert "backoffLimit" not in made.manifest["spec"]
@@ -74,10 +81,24 @@ def test_what_the_training_would_have_had_is_what_is_tested() -> None:
     assert made["metadata"] == {"labels": {"kueue.x-k8s.io/queue-name": "gpus"}}
     pod = made["spec"]["template"]
     assert pod["metadata"]["annotations"] == {"k8s.v1.cni.cncf.io/networks": "ib0"}
-    assert pod["spec"].keys() == {"restartPolicy", "containers", "affinity", "nodeSelector", "volumes"}
+    assert pod["spec"].keys() == {
+        "restartPolicy", "containers", "affinity", "nodeSelector", "volumes", "tolerations"
+    }  # fmt: skip
     assert pod["spec"]["affinity"].keys() == {"nodeAffinity", "podAntiAffinity"}
     (container,) = pod["spec"]["containers"]
     assert container.keys() == {"name", "image", "command", "resources"}
+
+
+def test_what_the_user_asks_of_nodes_holds_on_each_of_them() -> None:
+    """Their terms are alternatives: each of them for each node."""
+    given = manifest("Job")
+    wanted = [{"matchExpressions": [{"key": "gpu", "operator": "In", "values": [kind]}]} for kind in ("h100", "h200")]
+    pod = given["spec"]["template"]["spec"]
+    pod["affinity"] = {"nodeAffinity": {affinity.REQUIRED: {"nodeSelectorTerms": wanted}}}
+    made = probe(given, ("n1", "n2")).document["spec"]["template"]["spec"]
+    terms = made["affinity"]["nodeAffinity"][affinity.REQUIRED]["nodeSelectorTerms"]
+    told = [(one["matchExpressions"][0]["values"][0], one["matchFields"][0]["values"][0]) for one in terms]
+    assert told == [("h100", "n1"), ("h200", "n1"), ("h100", "n2"), ("h200", "n2")]
 
 
 def test_an_mpi_job_is_probed_with_what_has_the_gpus() -> None:

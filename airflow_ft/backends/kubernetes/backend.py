@@ -62,7 +62,7 @@ class KubernetesBackend:
         except ValueError as error:
             raise SubmissionRefusedError(str(error)) from error
 
-    def probe_job(self, job: TrainingJob, command: tuple[str, ...], nodes: int) -> TrainingJob:
+    def probe_job(self, job: TrainingJob, command: tuple[str, ...], nodes: Sequence[str]) -> TrainingJob:
         """Return a plain Job with the pods of the training and another command."""
         mine = _kubernetes(job)
         self.check(mine)

@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from airflow_ft.backends.base import Submission
-from airflow_ft.backends.kubernetes import affinity, restarts, wrapping
+from airflow_ft.backends.kubernetes import affinity, probes, restarts, wrapping
 from airflow_ft.backends.kubernetes.job import KubernetesJob, training_container
 from airflow_ft.backends.kubernetes.kinds import HELPS, TRAINS, Json, Kind, Template, walk
 from airflow_ft.backends.kubernetes.wrapping import NODE
@@ -70,7 +70,8 @@ class _Work:
         self, job: KubernetesJob, submission: Submission, hostnames: Mapping[str, str], notes: list[str]
     ) -> None:
         self.job, self.submission, self.notes = job, submission, notes
-        never = [hostnames.get(node, node) for node in submission.excluded_nodes]
+        excluded = () if probes.is_probe(job) else submission.excluded_nodes  # a probe names its nodes itself
+        never = [hostnames.get(node, node) for node in excluded]
         rather_not = [hostnames.get(node, node) for node in submission.soft_nodes]
         self.hard, self.soft = (never, rather_not) if job.exclusion == "hard" else ([], [*never, *rather_not])
         preflight = dict(submission.preflight)

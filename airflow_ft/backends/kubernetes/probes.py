@@ -3,23 +3,27 @@
 Whatever kind the training is of, its probe is a plain Job: one pod a node, each index for itself (a node that fails
 must not take the others' answers along, as a ``backoffLimit`` of 0 would), and nobody else's probe on the same node.
 Image, environment, resources, volumes, tolerations, accounts and labels (a queue's name is one) are the training's, so
-that what is tested is what training would have had. Which nodes is the submission's matter: it excludes all others.
+that what is tested is what training would have had. Its nodes are named by name, in service or cordoned: a node in
+quarantine is to be tested before it comes back.
 """
 
 from __future__ import annotations
 
-from airflow_ft.backends.kubernetes.affinity import HOSTNAME
+from collections.abc import Sequence
+
+from airflow_ft.backends.kubernetes.affinity import HOSTNAME, REQUIRED
 from airflow_ft.backends.kubernetes.job import KubernetesJob, gpus_of, training_container
 from airflow_ft.backends.kubernetes.kinds import Json, Template, walk
 
 PROBE = "airflow-ft/probe"  # a label of a probe's pods
+CORDONED = {"key": "node.kubernetes.io/unschedulable", "operator": "Exists", "effect": "NoSchedule"}
 # What belongs to the training's life, not to its place.
 _OF_THE_POD = ("initContainers", "restartPolicy", "terminationGracePeriodSeconds", "activeDeadlineSeconds")
 _OF_ITS_NAME = ("hostname", "subdomain", "topologySpreadConstraints", "schedulingGates")
 _OF_THE_CONTAINER = ("args", "ports", "livenessProbe", "readinessProbe", "startupProbe", "lifecycle")
 
 
-def probing(job: KubernetesJob, command: tuple[str, ...], nodes: int) -> KubernetesJob:
+def probing(job: KubernetesJob, command: tuple[str, ...], nodes: Sequence[str]) -> KubernetesJob:
     """Return the probe job. Raises ``ValueError`` where a manifest doesn't say what its pods are made of."""
     pod, container = _pod_and_container(job)
     if not container.get("image"):
@@ -32,7 +36,8 @@ def probing(job: KubernetesJob, command: tuple[str, ...], nodes: int) -> Kuberne
     spec |= {
         "restartPolicy": "Never",
         "containers": [{"name": "probe", **kept, "command": list(command)}],
-        "affinity": {**_node_affinity(spec), **_alone()},
+        "affinity": {**_on_just(spec, nodes), **_alone()},
+        "tolerations": [*(spec.get("tolerations") or ()), CORDONED],
     }
     metadata = {key: (pod.get("metadata") or {}).get(key) or {} for key in ("labels", "annotations")}
     metadata["labels"] = {**metadata["labels"], PROBE: "yes"}
@@ -42,8 +47,8 @@ def probing(job: KubernetesJob, command: tuple[str, ...], nodes: int) -> Kuberne
         "metadata": {key: value for key, value in (job.document.get("metadata") or {}).items() if key in _KEPT},
         "spec": {
             "completionMode": "Indexed",
-            "completions": nodes,
-            "parallelism": nodes,
+            "completions": len(nodes),
+            "parallelism": len(nodes),
             "backoffLimitPerIndex": 0,
             "template": {"metadata": metadata, "spec": spec},
         },
@@ -68,9 +73,20 @@ def _pod_and_container(job: KubernetesJob) -> tuple[Json, Json]:
     return pod, training_container(pod.get("spec") or {}, job.container or job.kind.container)
 
 
-def _node_affinity(spec: Json) -> Json:
-    node = walk(spec, ("affinity", "nodeAffinity"))
-    return {"nodeAffinity": node} if node else {}
+def is_probe(job: KubernetesJob) -> bool:
+    """Whether a job is one of these: it names its nodes itself."""
+    return walk(job.document, ("spec", "template", "metadata", "labels", PROBE)) == "yes"
+
+
+def _on_just(spec: Json, nodes: Sequence[str]) -> Json:
+    """Return the node affinity: these nodes, one term for each (a field takes one value), with what the user asks."""
+    node = dict(walk(spec, ("affinity", "nodeAffinity")) or {})
+    theirs = (node.get(REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    terms = []
+    for name in nodes:
+        here = {"key": "metadata.name", "operator": "In", "values": [name]}
+        terms += [{**term, "matchFields": [*(term.get("matchFields") or ()), here]} for term in theirs]
+    return {"nodeAffinity": {**node, REQUIRED: {"nodeSelectorTerms": terms}}}
 
 
 def _alone() -> Json:

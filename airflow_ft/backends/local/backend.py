@@ -47,9 +47,9 @@ class LocalBackend:
         """Raise ``SubmissionRefusedError`` with everything that is wrong."""
         creation.refuse(problems(_local(job)))
 
-    def probe_job(self, job: TrainingJob, command: tuple[str, ...], nodes: int) -> TrainingJob:
+    def probe_job(self, job: TrainingJob, command: tuple[str, ...], nodes: Sequence[str]) -> TrainingJob:
         """Return the job with another command."""
-        return _local(job).model_copy(update={"command": command, "nodes": nodes})
+        return _local(job).model_copy(update={"command": command, "nodes": len(nodes)})
 
     async def submit(self, job: TrainingJob, submission: Submission) -> JobRef:
         """Create or adopt the job, then place and start it as far as that goes."""
