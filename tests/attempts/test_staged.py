@@ -76,6 +76,22 @@ def test_stages_that_are_cleared_keep_the_chain_of_a_task_that_is_cleared() -> N
     assert plain(staged) == plain(single)
 
 
+@pytest.mark.story("LIF-01")
+def test_a_watch_that_a_person_clears_alone_is_a_disruption_of_the_training() -> None:
+    """Its trigger stops the job, as that of any task that is cleared; the segment and the budget stay as they are."""
+    task = Stages([Run(last=1000)], [Run(first=21, last=90)], nodes=2)
+    task.begin_try()
+    task.run(task.starter().start())
+    task.wait(25)
+    (attempt,) = task.attempts
+    assert attempt.ref is not None
+    task.run(task.backend.cancel(attempt.ref, 3.0))
+    assert task.run_stages() == "success"
+    assert [(one.outcome.end if one.outcome else None) for one in task.attempts] == [End.DISRUPTED, End.SUCCEEDED]
+    assert (task.chain.segment, task.chain.ledger.restarts) == (0, 0)
+    task.check()
+
+
 def plain(task: Task) -> Any:
     """Everything but times, and the try that did it."""
     return _without_times([task.chain.to_record(), *(attempt.to_record() for attempt in task.attempts)])
