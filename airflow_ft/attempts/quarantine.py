@@ -18,7 +18,7 @@ from airflow_ft.backends.base import Backend, BackendError, TrainingJob
 from airflow_ft.core.chain import Chain, Incident, JobRef
 from airflow_ft.core.decide import BLAMED_NODES
 from airflow_ft.core.faults import FaultClass, Trust
-from airflow_ft.core.quarantine import EXPIRY, TEXT, Entry, Kept, Release, in_force, under_the_cap
+from airflow_ft.core.quarantine import EXPIRY, REFUSALS, TEXT, Entry, Kept, Release, in_force, under_the_cap
 from airflow_ft.core.records import UnreadableRecordError
 
 PREFIX = "ft_quarantine"
@@ -114,7 +114,11 @@ def entries_of(chain: Chain, incidents: Iterable[Incident], expiry: timedelta = 
     for incident in incidents:
         diagnosis, decision = incident.diagnosis, incident.decision
         blamed = {node for fault in chain.faults if fault.cause == diagnosis.cause() for node in fault.nodes}
-        if len(blamed | set(diagnosis.suspect_nodes)) >= BLAMED_NODES or diagnosis.disruption:
+        if len(blamed | set(diagnosis.suspect_nodes)) >= BLAMED_NODES:
+            continue
+        if diagnosis.refused_by:
+            found.append(_entry(chain, incident, diagnosis.refused_by, "refusal", expiry))
+        if diagnosis.refused_by or diagnosis.disruption:
             continue
         trusted = diagnosis.root is not None and diagnosis.root.trust is Trust.PLATFORM
         hardware = diagnosis.fault_class in (FaultClass.HW_NODE, FaultClass.NET_FABRIC)
@@ -150,7 +154,11 @@ def written(quarantine: Quarantine, entries: Iterable[Entry], say: Say) -> None:
         except Exception as error:  # noqa: BLE001 - a supervisor's border: no shared memory is no reason to stop
             say(f"{entry.node} could not be put into quarantine: {error!r}")
         else:
-            say(f"{entry.node} is in quarantine until {entry.until:%Y-%m-%d %H:%M} UTC ({entry.word}'s word).")
+            until = f"until {entry.until:%Y-%m-%d %H:%M} UTC"
+            if entry.word == "refusal":
+                say(f"It is noted {until} that {entry.node} has refused a pod; {REFUSALS} chains make a quarantine.")
+            else:
+                say(f"{entry.node} is in quarantine {until} ({entry.word}'s word).")
 
 
 async def kept_out(

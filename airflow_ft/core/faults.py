@@ -68,6 +68,10 @@ class Trust(str, Enum):
 
 # The source of evidence that a node, though it is in service, couldn't start what others could.
 CANT_START_HERE = "start"
+NO_START = "platform.no_start"
+# Signatures of a node that calls itself ready and will not run a pod. One chain's word on that is not enough to keep
+# it from others: three are (story EXC-03).
+REFUSALS = ("k8s.refused", NO_START)
 
 
 class Evidence(Record):
@@ -127,6 +131,12 @@ class Diagnosis(Record):
     def suspect_nodes(self) -> tuple[str, ...]:
         """The nodes among the suspects."""
         return tuple(s.name for s in self.suspects if s.kind == "node")
+
+    @property
+    def refused_by(self) -> str | None:
+        """The node that calls itself ready and refused to run the job's part; ``None`` if that isn't what happened."""
+        told = self.signature in REFUSALS and self.root is not None and self.root.trust is Trust.PLATFORM
+        return self.root.node if told and self.root is not None else None
 
     def cause(self) -> tuple[str, str]:
         """What makes two faults "the same root cause": class and signature, else the root line without numbers."""

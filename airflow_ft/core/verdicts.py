@@ -98,7 +98,10 @@ def _with_blame(case: Case, verdict: Verdict) -> Ledger:
         return case.ledger.but(blames=())
     who = (verdict.shadow or verdict.proposed or verdict).targets
     blamed = (*case.suspects, *who) if case.blames_nodes else who
-    if not case.policy.enabled or case.policy.mode == "basic" or case.diagnosis.disruption or not blamed:
+    if case.diagnosis.disruption:  # nobody's fault; but who refuses twice will do so again, and is avoided then
+        refused_by = case.diagnosis.refused_by
+        blamed = (refused_by,) if refused_by else ()
+    if not case.policy.enabled or case.policy.mode == "basic" or not blamed:
         return case.ledger
     return case.ledger.blamed(blamed, case.diagnosis.confidence, case.now, again=verdict.blames)
 
