@@ -17,9 +17,11 @@ from typing import Any
 from pydantic import Field, JsonValue
 
 from airflow_ft.attempts.ports import SeenFault
+from airflow_ft.attempts.record import STOPPED, SUCCEEDED
 from airflow_ft.attempts.store import ChainStore
-from airflow_ft.core.chain import Attempt, Chain, End
+from airflow_ft.core.chain import Attempt, Chain, ChainEvent, End
 from airflow_ft.core.decisions import Action, Decision
+from airflow_ft.core.faults import Diagnosis
 from airflow_ft.core.records import RECORD_VERSION, Record
 from airflow_ft.core.sanitise import sanitise
 
@@ -162,16 +164,34 @@ def handed_on(book: Book, stage: str) -> StageAttempt:
     incident = fault.incident if fault is not None else last if chain.open is None else None
     diagnosis = fault.diagnosis if fault is not None else incident.diagnosis if incident else None
     decision = incident.decision if incident else chain.decision if chain.open is None else None
+    seen = _described(chain, attempt, diagnosis, decision)
+    return seen.but(generation=_generation(attempt, fault), state=_state(chain, fault, decision), stage=stage)
+
+
+def told_of(chain: Chain, attempt: Attempt | None, event: ChainEvent) -> StageAttempt:
+    """Return the attempt that an event is about, as it was then: what a message can be made of."""
+    incidents = attempt.incidents if attempt is not None else ()
+    incident = next((one for one in incidents if one.detected_at == event.at), None)
+    diagnosis, decision = (incident.diagnosis, incident.decision) if incident else (None, None)
+    seen = _described(chain, attempt, diagnosis, decision)
+    state = event.kind if event.kind in (SUCCEEDED, STOPPED) else "decided" if incident else "running"
+    if incident is None:
+        return seen.but(state=state)
+    step = incident.progress.step if incident.progress is not None else seen.step
+    return seen.but(state=state, generation=incident.generation, step=step)
+
+
+def _described(
+    chain: Chain, attempt: Attempt | None, diagnosis: Diagnosis | None, decision: Decision | None
+) -> StageAttempt:
     seen = StageAttempt(
         chain_id=chain.chain_id,
         number=attempt.number if attempt else 0,
-        generation=_generation(attempt, fault),
-        state=_state(chain, fault, decision),
         restarts=decision.ledger.restarts if decision else chain.ledger.restarts,
         max_restarts=chain.max_restarts,
-        stage=stage,
     )
     if attempt is not None:
+        last = attempt.incidents[-1] if attempt.incidents else None
         progress, recovery = attempt.progress, (last.recovery if last and last.recovery else attempt.recovery)
         seen = seen.but(
             backend=attempt.ref.backend if attempt.ref else "",

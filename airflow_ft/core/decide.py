@@ -24,7 +24,7 @@ from enum import Enum
 
 from airflow_ft.core import wording
 from airflow_ft.core.chain import PastFault
-from airflow_ft.core.decisions import Action, Considered, Decision
+from airflow_ft.core.decisions import UNTOUCHED, Action, Considered, Decision
 from airflow_ft.core.faults import FaultClass, Trust
 from airflow_ft.core.following_rules import follow
 from airflow_ft.core.policy import FaultTolerancePolicy
@@ -244,7 +244,7 @@ def _not_ours(case: Case, verdict: Verdict | None) -> Verdict | str:
         f"{case.situation.foreign}, which is not ours. A job of ours would have been treated so: "
         f"{DONE[verdict.action]}"
     )
-    return Verdict(Action.FAIL, text, switched=False, shadow=verdict.shadow or verdict)
+    return Verdict(Action.FAIL, text, level=UNTOUCHED, switched=False, shadow=verdict.shadow or verdict)
 
 
 def _limit(case: Case, verdict: Verdict | None, why: str) -> Verdict:

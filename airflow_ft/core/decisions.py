@@ -11,6 +11,8 @@ from pydantic import Field
 from airflow_ft.core.ledger import Ledger
 from airflow_ft.core.records import Record
 
+UNTOUCHED = "untouched"  # the level of a decision about a job that is not ours: nothing is done
+
 
 class Action(str, Enum):
     """What can be done about a fault (DESIGN §1)."""
@@ -64,7 +66,7 @@ class Decision(Record):
 
     action: Action
     reason: str
-    level: str = "job"  # process, pod or job (mission M1)
+    level: str = "job"  # process, pod or job (mission M1), or UNTOUCHED
     generation: int = 0
     excluded_nodes: tuple[str, ...] = ()
     delay: float = Field(default=0.0, ge=0.0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from datetime import timedelta
 
 from airflow_ft.core.chain import Attempt, Chain, End, Incident
-from airflow_ft.core.decisions import Action, Decision
+from airflow_ft.core.decisions import UNTOUCHED, Action, Decision
 from airflow_ft.core.recovery import Recovery
 
 ACTION_WORDS = {
@@ -34,6 +34,8 @@ RECOVERY_WORDS = {
 
 def action_words(decision: Decision) -> str:
     """Say what is done: "restart in place", "resubmit without n2"."""
+    if decision.level == UNTOUCHED:
+        return "nothing: it is not ours"
     return ACTION_WORDS[decision.action].format(nodes=", ".join(decision.excluded_nodes) or "the suspects")
 
 

@@ -70,6 +70,7 @@ def test_a_fault_is_classified_and_what_a_job_of_ours_would_get_is_told(start: S
     assert f"Nothing is done to process {training.pid}, which is not ours" in decision.reason
     assert (chain.ledger.restarts, chain.debts, attempt.progress.step if attempt.progress else None) == (0, (), 3)
     assert [one.rule for one in decision.considered if one.applied][-1] == "not ours"
+    assert chain.events[-1].text.endswith("→ nothing: it is not ours.")
     assert f"Attempt 0 watches process {training.pid}, found as {attempt.name}." in it.said
 
 
