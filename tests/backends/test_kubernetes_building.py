@@ -212,7 +212,7 @@ def test_a_soft_exclusion_is_one_preference_more() -> None:
     assert [one["weight"] for one in spec["affinity"]["nodeAffinity"][affinity.PREFERRED]] == [1, affinity.WEIGHT]
 
 
-@pytest.mark.story("EXC-03")
+@pytest.mark.story("EXC-01")
 def test_nodes_that_are_only_wanted_out_are_preferred_out() -> None:
     """Beside the hard exclusions; with ``exclusion="soft"`` nothing is hard."""
     both = SUBMISSION.but(excluded_nodes=("n1",), soft_nodes=("n2",))

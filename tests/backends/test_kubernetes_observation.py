@@ -147,7 +147,6 @@ def test_a_node_that_is_lost_after_its_command_ended_took_nothing_with_it() -> N
     assert (seen.state, seen.code, seen.nodes[0].lost) == (JobState.ENDED, 0, False)
 
 
-@pytest.mark.story("SUB-09")
 def test_who_deleted_a_job_is_known_by_its_record() -> None:
     """A record that nobody closed: a person. A manifest with a time to live removes itself."""
     gone = known(pod(0, RUNS), vanished=True)
