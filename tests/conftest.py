@@ -20,6 +20,7 @@ BIG_SYSTEMS = SYSTEMS - {"torch"}  # each is started once, for all of its tests
 PREPARED = frozenset(filter(None, os.environ.get("AIRFLOW_FT_PREPARED", "").split(",")))
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest-xdist asks for the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Two groups run side by side (``pytest -n 2 --dist loadgroup``): the tests of big systems, and all others.
 
