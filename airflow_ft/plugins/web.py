@@ -102,6 +102,7 @@ def _job(stored: StoredChain, number: int | None) -> str:
     ref = attempt.ref
     lines = [
         f"Job {ref.name} of attempt {ref.attempt}, backend {ref.backend}",
+        *([f"somebody else's: {ref.foreign}; {ref.not_ours or 'taken over'}"] if ref.foreign else []),
         f"uid: {ref.uid}",
         f"submitted: {ref.submitted_at:%Y-%m-%d %H:%M:%S} UTC",
         f"nodes: {', '.join(attempt.nodes) or 'not known yet'}",
