@@ -18,7 +18,7 @@ rules; each of its rungs is in there, too. Doubt restarts, certainty stops.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import Enum
 
@@ -234,11 +234,11 @@ def _budget(case: Case, verdict: Verdict | None) -> Verdict | str:
     return _limit(case, verdict, f"budget used up: {case.used}")
 
 
-def _not_ours(case: Case, verdict: Verdict | None) -> Verdict | str:
+def _not_ours(case: Case, verdict: Verdict | None) -> Verdict:
     """A job that somebody else has submitted is watched and judged; what would be done is told, and not done."""
     assert verdict is not None
     if verdict.action is Action.FAIL:
-        return "nothing would be done to it anyway"
+        return replace(verdict, level=UNTOUCHED)
     text = (
         f"{wording.what(case)}: {wording.clip(case.diagnosis.text)}{wording.advice(case)}. Nothing is done to "
         f"{case.situation.foreign}, which is not ours. A job of ours would have been treated so: "

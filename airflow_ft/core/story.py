@@ -81,7 +81,7 @@ def state_word(chain: Chain, recovery: str | None = None) -> str:
     if chain.concluded is End.SUCCEEDED:
         return "succeeded"
     if chain.decision is not None and chain.decision.action is Action.FAIL:
-        return "stopped by fault tolerance"
+        return "failed" if chain.decision.level == UNTOUCHED else "stopped by fault tolerance"
     if chain.decision is not None and chain.decision.action is Action.ASK:
         return WAITS
     return "recovering" if chain.concluded is not None else "starting"

@@ -22,6 +22,7 @@ from airflow_ft.core.chain import Debt, End
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import FaultClass
 from airflow_ft.core.policy import FaultTolerancePolicy, HangSettings
+from airflow_ft.core.story import state_word
 from tests.attempts.real_task import Driver, LogDesk
 
 pytestmark = [pytest.mark.row("S4"), pytest.mark.timeout(120)]
@@ -71,6 +72,7 @@ def test_a_fault_is_classified_and_what_a_job_of_ours_would_get_is_told(start: S
     assert (chain.ledger.restarts, chain.debts, attempt.progress.step if attempt.progress else None) == (0, (), 3)
     assert [one.rule for one in decision.considered if one.applied][-1] == "not ours"
     assert chain.events[-1].text.endswith("→ nothing: it is not ours.")
+    assert state_word(chain) == "failed", "fault tolerance has stopped nothing"
     assert f"Attempt 0 watches process {training.pid}, found as {attempt.name}." in it.said
 
 

@@ -36,6 +36,7 @@ def test_what_would_be_done_is_told_and_nothing_is(policy: str, fault_class: Fau
     ours = decide(POLICIES[policy], situation(fault_class, ""), NOW)
     theirs = decide(POLICIES[policy], situation(fault_class, "process 4711"), NOW)
     assert (theirs.action, theirs.charged, theirs.ledger.restarts) == (Action.FAIL, "", 0)
+    assert (theirs.level, action_words(theirs)) == (UNTOUCHED, "nothing: it is not ours")
     if ours.action is Action.FAIL:
         assert theirs.reason == ours.reason
         return
@@ -43,7 +44,6 @@ def test_what_would_be_done_is_told_and_nothing_is(policy: str, fault_class: Fau
     assert theirs.shadow is not None and theirs.shadow.action is told.action
     assert theirs.shadow.excluded_nodes == told.excluded_nodes
     assert "Nothing is done to process 4711, which is not ours." in theirs.reason
-    assert (theirs.level, action_words(theirs)) == (UNTOUCHED, "nothing: it is not ours")
 
 
 def test_it_is_explained_from_its_record() -> None:
