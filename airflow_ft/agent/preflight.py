@@ -70,7 +70,7 @@ _PLACE = ("node", "root", "shm", "cache", "checkpoints", "host_files", "sys", "p
 def main(config: dict[str, Any], directory: str | None = None, say: Callable[[str], None] = print) -> int:
     """Run a set; returns the exit code."""
     began = time.monotonic()
-    results = run(config, say)
+    results = run(config, say, directory)
     bad = [result for result in results if result.status == FAILED]
     say(_end(results, len(bad), time.monotonic() - began).line())
     record = {
@@ -98,7 +98,7 @@ def _end(results: list[Result], bad: int, seconds: float) -> Result:
     return end._replace(item=WHOLE)
 
 
-def run(config: dict[str, Any], say: Callable[[str], None]) -> list[Result]:
+def run(config: dict[str, Any], say: Callable[[str], None], directory: str | None = None) -> list[Result]:
     """Run a set; says each line as soon as it is known."""
     deadline = time.monotonic() + float(config.get("seconds", SECONDS))
     level = SETS.index(str(config.get("set", "standard")))
@@ -118,7 +118,7 @@ def run(config: dict[str, Any], say: Callable[[str], None]) -> list[Result]:
         say(results[-1].line())
     if level >= SETS.index("standard"):
         if config.get("meet") and not config.get("peers"):
-            others, result = meet.meet(config, deadline)
+            others, result = meet.meet(config, deadline, directory)
             config = {**config, **others}
             results.append(result)
             say(result.line())

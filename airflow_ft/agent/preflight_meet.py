@@ -3,10 +3,14 @@
 Training has the same question, and its launchers' answer is in the environment: where node 0 is, and which one this is.
 Node 0 takes down who comes, with the address that it comes from, and tells everybody all of them, as soon as all have
 come or the time for it is over. Who comes later finds nobody, and is looked at alone.
+
+The pods of a probe job have no such environment: whoever has started it tells each of them, in a file
+(``told``).
 """
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import time
@@ -17,21 +21,26 @@ from .preflight_result import Result, ok, skipped
 
 ITEM = "peers"
 PORT = 21763  # the meeting; nodes listen to each other on the next one. No well-known program's
+FILE = "meet.json"  # in the agent's folder
 SHARE = 0.4  # of the time: containers of one job start some seconds apart, the rest is for looking
 HOSTS = ("PET_MASTER_ADDR", "MASTER_ADDR")  # torchrun's options as variables first: operators set them for it
 RANKS = ("PET_NODE_RANK", "RANK", "JOB_COMPLETION_INDEX")
 
 
-def meet(config: dict[str, Any], deadline: float, env: Mapping[str, str] = os.environ) -> tuple[dict[str, Any], Result]:
+def meet(
+    config: dict[str, Any], deadline: float, directory: str | None = None, env: Mapping[str, str] = os.environ
+) -> tuple[dict[str, Any], Result]:
     """Return ``peers`` and ``rank`` for the configuration (nothing if nobody was met), and how that went."""
+    end = time.monotonic() + SHARE * (deadline - time.monotonic())
     told = config["meet"]
+    if told.get("told") and directory:
+        told = {**told, **_told(os.path.join(directory, FILE), end)}
     count, port = int(told["count"]), int(told.get("port", PORT))
     host = str(told.get("host") or next((env[name] for name in HOSTS if env.get(name)), ""))
     rank = str(told.get("rank", next((env[name] for name in RANKS if env.get(name)), "")))
     if not host or not rank.isdigit():
         return {}, _named(skipped("neither %s nor a rank is set: nodes are looked at alone" % HOSTS[-1]))
     name = str(config.get("node") or socket.gethostname())
-    end = time.monotonic() + SHARE * (deadline - time.monotonic())
     try:
         peers = _host(name, count, port, end) if int(rank) == 0 else _guest(name, int(rank), host, port, end)
     except (OSError, ValueError) as error:
@@ -43,6 +52,17 @@ def meet(config: dict[str, Any], deadline: float, env: Mapping[str, str] = os.en
     if len(peers) < count:
         return found, _named(skipped("%d of %d nodes came in time: they are looked at" % (len(peers), count)))
     return found, _named(ok("%d of %d nodes" % (len(peers), count), "all nodes"))
+
+
+def _told(path: str, end: float) -> dict[str, Any]:
+    """Wait for the file that says where node 0 is; nothing if it never comes."""
+    while time.monotonic() < end:
+        try:
+            with open(path) as file:
+                return dict(json.load(file))
+        except (OSError, ValueError, TypeError):
+            time.sleep(0.1)
+    return {}
 
 
 def _host(name: str, count: int, port: int, end: float) -> list[list[Any]]:

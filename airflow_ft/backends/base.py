@@ -386,6 +386,14 @@ class RunsProbes(Protocol):
 
 
 @runtime_checkable
+class Introduces(Protocol):
+    """A backend that knows only of a job that runs where its nodes are."""
+
+    async def introduce(self, ref: JobRef) -> bool:
+        """Tell the nodes of a probe where they find each other; ``False``: not all of them run yet, ask again."""
+
+
+@runtime_checkable
 class Cordons(Protocol):
     """A backend whose platform can keep nodes out of service for everybody (a cordon, a drain with a reason)."""
 

@@ -25,6 +25,7 @@ from airflow_ft.backends.base import (
     Backend,
     CancelledJobError,
     Capability,
+    Introduces,
     JobState,
     RunsProbes,
     Submission,
@@ -134,6 +135,7 @@ class Prober:
 
     async def _outcome(self, ref: JobRef, probe: Probe) -> Outcome:
         backend, began, started = self.backend, self.now(), None
+        strangers = bool(probe.preflight) and len(probe.nodes) > 1
         while True:
             seen = await within(CALL_SECONDS, backend.observe(ref))
             if seen.state is JobState.ENDED or (not probe.whole and any(node.code for node in seen.nodes)):
@@ -149,6 +151,8 @@ class Prober:
                 return Outcome(None, f"never started: {seen.reason}")
             if started is not None and (self.now() - started).total_seconds() > probe.seconds:
                 return Outcome(True, f"still running after {probe.seconds:.0f} s")
+            if strangers and isinstance(backend, Introduces):
+                strangers = not await within(CALL_SECONDS, backend.introduce(ref))
             await asyncio.sleep(backend.poll_seconds)
 
 

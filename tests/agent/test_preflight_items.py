@@ -307,7 +307,7 @@ def met(count: int, ranks: list[int], seconds: float = 10.0, port: int = 21841) 
     def one(rank: int) -> tuple[dict[str, Any], Result]:
         config = {"node": f"n{rank + 1}", "meet": {"count": count, "port": port}}
         env = {"MASTER_ADDR": "127.0.0.1", "RANK": str(rank)}
-        return preflight_meet.meet(config, time.monotonic() + seconds / preflight_meet.SHARE, env)
+        return preflight_meet.meet(config, time.monotonic() + seconds / preflight_meet.SHARE, None, env)
 
     with ThreadPoolExecutor(len(ranks)) as threads:
         return list(threads.map(one, ranks))
@@ -331,7 +331,31 @@ def test_who_never_comes_keeps_nobody_waiting_for_ever() -> None:
 
 
 def test_where_nobody_is_to_be_met_the_reason_is_told() -> None:
-    told, result = preflight_meet.meet({"meet": {"count": 2}}, time.monotonic() + 5, {})
+    told, result = preflight_meet.meet({"meet": {"count": 2}}, time.monotonic() + 5, None, {})
     assert told == {} and result.value == "neither MASTER_ADDR nor a rank is set: nodes are looked at alone"
     ((told, result),) = met(2, [1], seconds=0.3, port=21861)
     assert told == {} and "node 0 (127.0.0.1:21861) can't be met" in result.value
+
+
+def test_the_pods_of_a_probe_are_told_where_to_meet_by_a_file(tmp_path: Path) -> None:
+    from threading import Thread
+
+    def told_later() -> None:
+        for rank in (0, 1):
+            write(tmp_path / f"{rank}" / preflight_meet.FILE, json.dumps({"host": "127.0.0.1", "rank": rank}))
+
+    found: dict[int, Any] = {}
+
+    def node(rank: int) -> None:
+        config = {"node": f"n{rank + 1}", "meet": {"count": 2, "told": True, "port": 21871}}
+        end = time.monotonic() + 20 / preflight_meet.SHARE
+        found[rank] = preflight_meet.meet(config, end, str(tmp_path / f"{rank}"), {"RANK": "7"})
+
+    threads = [Thread(target=node, args=(rank,)) for rank in (0, 1)]
+    for thread in threads:
+        thread.start()
+    told_later()
+    for thread in threads:
+        thread.join(30)
+    assert {rank: told["rank"] for rank, (told, _) in found.items()} == {0: 0, 1: 1}
+    assert found[0][0]["peers"] == found[1][0]["peers"]

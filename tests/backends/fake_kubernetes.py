@@ -31,6 +31,7 @@ class FakeApi:
         self.calls = 0
         self.objects: dict[str, Json] = {}  # by path
         self.logs: dict[str, list[bytes]] = defaultdict(list)  # by pod, with stamps
+        self.executed: list[tuple[str, tuple[str, ...]]] = []  # pod, and what was run in it beside the agent
         self.held: set[str] = set()  # pods whose agents say that training has failed
         self.looks: dict[tuple[str, str], Json] = {}  # what an agent finds, by pod and verb ("vitals", "stacks")
         self.asked: list[list[str]] = []  # what agents were told
@@ -114,7 +115,13 @@ class FakeApi:
             pod = {
                 "metadata": {**template["metadata"], "labels": labels, "name": name},
                 "spec": {**template["spec"], "nodeName": f"n{number}"},
-                "status": {"phase": "Running", "containerStatuses": [{"name": "main", "state": state}]},
+                "status": {
+                    "phase": "Running",
+                    "podIP": f"10.0.0.{number + 1}",
+                    "containerStatuses": [
+                        {"name": one["name"], "state": state} for one in template["spec"]["containers"]
+                    ],
+                },
             }
             self._add(f"/api/v1/namespaces/ns/pods/{name}", pod)
 
@@ -191,6 +198,9 @@ class FakeApi:
     async def execute(self, namespace: str, pod: str, container: str, argv: Sequence[str], seconds: float) -> Executed:
         """What the agent in a pod says of itself."""
         await self._called()
+        if "" not in argv:  # no words for the agent
+            self.executed.append((pod, tuple(argv)))
+            return Executed(0, "", "")
         words = list(argv[argv.index("") + 1 :])
         self.asked.append(words)
         if words[0] != "show":

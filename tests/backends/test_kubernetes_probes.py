@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
+import json
 from typing import Any
 
 import pytest
 
 from airflow_ft.backends.base import Submission, SubmissionRefusedError
-from airflow_ft.backends.kubernetes import affinity
+from airflow_ft.backends.kubernetes import affinity, cluster
 from airflow_ft.backends.kubernetes.backend import KubernetesBackend
 from airflow_ft.backends.kubernetes.building import built
 from airflow_ft.backends.kubernetes.job import KubernetesJob
 from airflow_ft.backends.kubernetes.kinds import walk
 from airflow_ft.backends.kubernetes.probes import PROBE
+from tests.backends.fake_kubernetes import FakeApi
 from tests.backends.kubernetes_manifests import KINDS, manifest
 
 pytestmark = [pytest.mark.row("S4")]
@@ -113,3 +116,27 @@ def test_a_train_job_without_an_image_is_refused_and_says_what_to_name() -> None
     del given["spec"]["trainer"]["image"]
     with pytest.raises(SubmissionRefusedError, match=r"manifest\.spec\.trainer\.image"):
         probe(given)
+
+
+def test_the_pods_of_a_preflight_are_told_where_they_meet_when_all_run() -> None:
+    """The first one's address, and each one's own number."""
+
+    async def story() -> None:
+        api = FakeApi(pods=3)
+        cluster.of("fake").api = api  # type: ignore[assignment]
+        backend = KubernetesBackend()
+        job = backend.probe_job(KubernetesJob(manifest=manifest("Job"), conn_id="fake"), ("true",), NODES)
+        look: dict[str, object] = {"set": "standard"}
+        ref = await backend.submit(job, Submission(name="look-p", chain_id="look", attempt=0, preflight=look))
+        assert not await backend.introduce(ref), "nobody is seen yet"
+        await backend.observe(ref)
+        assert await backend.introduce(ref)
+        told = [(pod, json.loads(argv[-2])) for pod, argv in api.executed if argv[-1].endswith("/meet.json")]
+        assert told == [(f"look-p-{rank}", {"host": "10.0.0.1", "rank": rank}) for rank in range(3)]
+        (made,) = (item for path, item in api.objects.items() if path.endswith("/jobs/look-p"))
+        command = made["spec"]["template"]["spec"]["containers"][0]["command"]
+        (given,) = (word for word in command if word.startswith("--preflight="))
+        assert json.loads(given.partition("=")[2])["meet"] == {"count": 3, "told": True}
+        await backend.close()
+
+    asyncio.run(story())

@@ -28,6 +28,7 @@ from airflow_ft.backends.kubernetes import (
     creation,
     ending,
     facts,
+    introducing,
     logs,
     orders,
     probes,
@@ -208,6 +209,10 @@ class KubernetesBackend:
     ) -> tuple[Sequence[LogChunk], Cursors]:
         """Return what they printed since ``cursors``."""
         return await selected.of(selection).read_logs(cursors, limit)
+
+    async def introduce(self, ref: JobRef) -> bool:
+        """Tell the pods of a probe where the first of them is."""
+        return await introducing.introduce(_view(ref))
 
     async def all_nodes(self, where: str) -> Sequence[str]:
         """Return all nodes of a connection's cluster."""

@@ -76,7 +76,7 @@ class _Work:
         self.hard, self.soft = (never, rather_not) if job.exclusion == "hard" else ([], [*never, *rather_not])
         preflight = dict(submission.preflight)
         if preflight and job.nodes_needed() > 1:
-            preflight["meet"] = {"count": job.nodes_needed()}
+            preflight["meet"] = {"count": job.nodes_needed(), "told": probes.is_probe(job)}
         self.options = wrapping.AgentOptions(submission.name, submission.hold, submission.grace, preflight)
         self.wrapped = 0
 

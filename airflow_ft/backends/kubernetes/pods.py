@@ -67,6 +67,7 @@ class PodFacts:
     finalizers: tuple[str, ...] = ()
     slot: str = ""  # what stays the same when a pod is replaced: its index, else its name
     containers: tuple[str, ...] = field(default=())
+    ip: str = ""
 
     @property
     def over(self) -> bool:
@@ -139,6 +140,7 @@ def read_pod(pod: Json) -> PodFacts:
         finalizers=tuple(metadata.get("finalizers") or ()),
         slot=_slot(metadata),
         containers=tuple(names),
+        ip=str(status.get("podIP") or ""),
     )
 
 

@@ -75,7 +75,7 @@ def _pod_and_container(job: KubernetesJob) -> tuple[Json, Json]:
 
 def is_probe(job: KubernetesJob) -> bool:
     """Whether a job is one of these: it names its nodes itself."""
-    return walk(job.document, ("spec", "template", "metadata", "labels", PROBE)) == "yes"
+    return bool(walk(job.document, ("spec", "template", "metadata", "labels", PROBE)) == "yes")
 
 
 def _on_just(spec: Json, nodes: Sequence[str]) -> Json:
