@@ -17,10 +17,17 @@ from airflow_ft.core.sightings import ENTRIES, Sighting
 _T = TypeVar("_T")
 LONGEST_PATH = 1_000
 _REAL = re.compile(r"[-+]?\d{1,18}(?:\.\d{1,18})?(?:e[-+]?\d{1,3})?")
+# What Python prints in a dictionary and doesn't read again: numbers of NumPy and PyTorch, and a loss that has diverged.
+_NO_LITERAL = re.compile(
+    r"(?<![\w.'\"])(?:(?:np\.|numpy\.)?u?(?:float|int|bfloat)\d+\(([^()]+)\)|tensor\(([^(),]+)[^()]*\)"
+    r"|(-?(?:nan|inf))(?![\w'\"]))"
+)
 _STEP_KEYS = (
     "step", "global_step", "iteration", "iter", "num_updates", "train/global_step", "train_num_updates",
     "current_steps", "trainer/global_step", "training/global_step", "train_step", "update",
 )  # fmt: skip
+_TOTAL_KEYS = ("total", "max_steps", "total_steps")
+_FRACTION = re.compile(r"(\d{1,12})/(\d{1,12})")
 _EVAL_KEYS = ("eval_", "eval/", "val_", "val/", "test_", "valid_", "validation_", "valid/", "validation/", "test/")
 _SPLIT_KEYS = ("split", "mode", "stage", "subset", "dataset")
 _EVAL_SPLITS = frozenset({"val", "valid", "validation", "eval", "evaluation", "test", "dev"})
@@ -39,9 +46,14 @@ def parse_mapping(text: str) -> object:
     if "\\" in text:
         return None  # a Python literal with escapes: Python would warn about the wrong ones
     try:
-        return ast.literal_eval(text)
+        return ast.literal_eval(_NO_LITERAL.sub(_literal, text))
     except (ValueError, SyntaxError, MemoryError, RecursionError, TypeError):
         return None
+
+
+def _literal(found: re.Match[str]) -> str:
+    number = found[1] or found[2] or found[3]
+    return f"'{number}'" if number.lstrip("-") in ("nan", "inf") else number
 
 
 def from_mapping(found: object) -> Sighting | None:
@@ -53,6 +65,8 @@ def from_mapping(found: object) -> Sighting | None:
     if "train_runtime" in found:
         return Sighting(phase="finish")
     step = _first(found, _STEP_KEYS, _whole)
+    of = _FRACTION.fullmatch(str(found.get("global_step/max_steps", "")))  # ms-swift: "5/600"
+    step = int(of[1]) if of else step
     loss = _first(found, _LOSS_KEYS, _real)
     split = next((found[key] for key in _SPLIT_KEYS if isinstance(found.get(key), str)), "")
     if split.lower() in _EVAL_SPLITS or (
@@ -70,7 +84,7 @@ def from_mapping(found: object) -> Sighting | None:
         epoch=epoch,
         restarts=epoch is not None,
         step=step,
-        total=_first(found, ("total", "max_steps", "total_steps"), _whole) if step is not None else None,
+        total=int(of[2]) if of else _first(found, _TOTAL_KEYS, _whole) if step is not None else None,
         loss=loss,
         phase=str(phase)[:40] if isinstance(phase, str) else ("train" if step is not None else None),
         saved=_first(found, ("checkpoint", "saved"), _whole),

@@ -10,6 +10,7 @@ Feeds ``steplines``, for lines in which it found no word for a step. Examples, b
 - tutorials ``Epoch [2/10], Step [100/600]``, ``12/500 loss=0.4``, ``Epoch 3/10 loss=0.4``, ``Progress: 12.5%``
 - MindFormers ``Epoch:[  1/  2], step:[  100/ 1563]``, LLM Foundry ``[batch=10/4800]:``, DINO ``Training  [  10/1250]``,
   ESPnet ``1epoch:train:1-100batch:``, ``epoch 3 batch 10``, ``batch 10/500``, ``it 10/500``
+- PyTorch's tutorials ``loss: 2.30  [   64/60000]``, ``[1,  2000] loss: 2.16``, ``batch 1000 loss: 0.9``
 - boosted trees ``[10]<tab>train-rmse:0.12``, CLU ``logging_writer.py:48] [10] loss=2.3``, ``total_timesteps | 2048 |``
 
 Test, validation and evaluation in the same form count nothing.
@@ -35,7 +36,7 @@ class Counted(NamedTuple):
 
 
 _N = r"(?P<step>\d{1,9})\s*/\s*(?P<total>\d{1,9})"
-_EPOCH = r"(?P<epoch>\d{1,5})"
+_EPOCH = r"(?P<epoch>\d{1,5})(?!\d)"
 _EVAL = re.compile(
     r"(?i)\b(?:Epoch|Iter)\((?:val|test)\)|^\W*(?:test|val|valid|validation|eval|evaluation)\b\s*:?\s*\["
     r"|\[eval batch=|epoch:valid:"
@@ -61,6 +62,11 @@ _ROUNDS = (
     re.compile(r"^\|\s+(?:time/\s*)?total_timesteps\s+\|\s+(?P<step>\d{1,12})\s+\|"),
 )
 _BATCH = re.compile(rf"(?i)\b(?:batch|it)\s*[:#]?\s*\[?{_N}\b")
+_WITH_LOSS = (  # PyTorch's tutorials: "loss: 2.30  [   64/60000]", "[1,  2000] loss: 2.16", "  batch 1000 loss: 0.9"
+    re.compile(rf"(?i)\bloss: \S+\s+\[\s*{_N}\]\s*$"),
+    re.compile(rf"(?i)^\[{_EPOCH},\s*(?P<step>\d{{1,9}})\]\s+(?:train\w* )?loss\b"),
+    re.compile(r"(?i)^\W*(?:mini-?)?batch\s*[:#]?\s*(?P<step>\d{1,9})\b(?![/.])"),
+)
 _BARE = re.compile(rf"^\W*(?:train(?:ing)?\W+)?{_N}\b(?![/.-])")
 _EPOCH_ALONE = re.compile(
     rf"(?i)^\W*(?:[\d:,.\-TZ ]+\W+)?(?:(?:info|train\w*)\W+)?epoch\s*[:=#]?\s*{_EPOCH}"
@@ -69,6 +75,7 @@ _EPOCH_ALONE = re.compile(
 _PERCENT = re.compile(
     r"(?i)\bprogress\W{1,4}(?P<a>\d{1,3}(?:\.\d+)?)\s?%|\b(?P<b>\d{1,3}(?:\.\d+)?)\s?% (?:completed?|done)\b"
 )
+_TRAINING_BAR = re.compile(r"(?i)^\W*train\w*\W[^\[]{0,40}\[[#=>. -]{4,}\]\s+(?P<a>\d{1,3})(?P<b>)%")
 _SETUP = re.compile(r"(?i)download|load(?:ing|ed)|token|upload|extract|compil|writ|sav(?:e|ing)|index|cach|prepar")
 
 
@@ -77,8 +84,9 @@ def read_counted(line: str, has_metric: bool) -> Counted | None:
 
     :param has_metric: a loss stands beside it: only then is a bare number, an epoch or a percentage believed.
     """
-    if "/" not in line and "%" not in line and "poch" not in line.lower():
-        return _round(line)
+    low = line.lower()
+    if "/" not in line and "%" not in line and "poch" not in low:
+        return (_with_loss(line) if has_metric and ("batch" in low or line[:1] == "[") else None) or _round(line)
     if _EVAL.search(line):
         return Counted(0, evaluation=True)
     if (found := _ITERATIONS.search(line)) is not None:
@@ -92,19 +100,36 @@ def read_counted(line: str, has_metric: bool) -> Counted | None:
     for pattern in _UNBOUNDED:
         if (found := pattern.search(line)) is not None:
             return Counted(int(found["step"]), epoch=int(found["epoch"]))
+    if (found := _TRAINING_BAR.match(line) if "%" in line else None) is not None:
+        return _percent(found)
     if not has_metric or _SETUP.search(line):
         return _round(line)
     if (found := _BATCH.search(line)) is not None:
         return _fraction(found, None)
     if (found := _BARE.match(line)) is not None:
         return _fraction(found, None)
+    if (counted := _with_loss(line)) is not None:
+        return counted
     if (found := _PERCENT.search(line)) is not None:
-        percent = float(found["a"] or found["b"])
-        return Counted(round(10 * percent), 1_000, restarts=False, counter=PERCENT) if percent <= 100 else None
+        return _percent(found)
     if (found := _EPOCH_ALONE.match(line)) is not None:
         total = found["total"]
         return Counted(int(found["epoch"]), int(total) if total else None, restarts=False, counter=EPOCHS)
     return None
+
+
+def _with_loss(line: str) -> Counted | None:
+    found = next((match for pattern in _WITH_LOSS if (match := pattern.search(line)) is not None), None)
+    if found is None:
+        return None
+    groups = found.groupdict()
+    total, epoch = groups.get("total"), groups.get("epoch")
+    return Counted(int(found["step"]), int(total) if total else None, int(epoch) if epoch else None)
+
+
+def _percent(found: re.Match[str]) -> Counted | None:
+    percent = float(found["a"] or found["b"])
+    return Counted(round(10 * percent), 1_000, restarts=False, counter=PERCENT) if percent <= 100 else None
 
 
 def _round(line: str) -> Counted | None:

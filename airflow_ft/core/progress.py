@@ -230,13 +230,13 @@ class ProgressReader:
 
     def _counted(self, seen: Sighting, key: str) -> Sighting:
         """Number what training said without a number, as long as nothing has one."""
-        if seen.counter not in (LINES, ENTRIES) or self._memory.driver not in (None, key):
+        memory = self._memory
+        memory.entries += int(seen.counter == ENTRIES)
+        if seen.counter not in (LINES, ENTRIES) or memory.driver not in (None, key):
             return seen
-        if seen.counter == ENTRIES:
-            self._memory.entries += 1
-            if self._memory.entries <= FIRST_ENTRIES:
-                return seen
-        return seen._replace(step=(self._progress.step or 0) + 1)
+        if seen.counter == ENTRIES and memory.entries <= FIRST_ENTRIES:
+            return seen
+        return seen._replace(step=(self._progress.step or 0) + 1, phase=seen.phase or "train")
 
     def _step(self, seen: Sighting, at: datetime, key: str) -> bool:
         step = self._added_up(seen, key)
@@ -271,8 +271,9 @@ class ProgressReader:
 
     def _other_counter(self, seen: Sighting) -> int | None:
         # A bar of another length: an evaluation without a name, or the last, shorter epoch. Ours goes on from its end.
+        # Where entries tell of epochs (Hugging Face), one bar is of all epochs: another one is an evaluation's.
         counter, total = self._memory.counter or 0, self._memory.counter_total or 0
-        if counter < 0.95 * total or seen.step is None:
+        if counter < 0.95 * total or seen.step is None or self._memory.entries:
             return None
         base = self._memory.base + total
         self._remember(base=base, counter=seen.step, counter_total=seen.total)

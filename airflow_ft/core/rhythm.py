@@ -6,13 +6,14 @@ Feeds ``hang``. Pure, of constant size. What is learned:
   at least so long. A log that is flushed each 30 s (thirty steps at once, then nothing) has a rhythm of 30 s. It is
   taken from the last 64 intervals and from each eighth of the last 512, and the slower one counts: a burst of quick
   lines, as a validation may print them, doesn't change the rhythm.
-- *Pauses*, intervals far above the usual: a save, a loader that starts again, a recompile. A pause that came k steps
-  after the one before is expected again within 2k steps, and allowed to last longer than it did; one that doesn't
-  recur is forgotten. So the minutes of compilation at step 2 don't make us slow for the whole run.
+- *Pauses*, intervals far above the usual, or above most others: a save, a loader that starts again, a recompile. One
+  that came k steps after the one before is expected again within 2k steps, and allowed to last longer than it did; one
+  that doesn't recur is forgotten. So the minutes of compilation at step 2 don't make us slow for the whole run.
 - *Steps below our own look.* Who looks each half second sees five steps of 0.1 s at once. Where intervals are no longer
   than two looks, the usual step is the time divided by the steps that came in it, and one look more is given.
 - *Round steps.* Who saves or evaluates without a word does so at step 500, not at step 487. Behind a round step (and
-  before it) a longer clock runs, until that kind of round step was passed ``CLEAN`` times without a pause.
+  before it) a longer clock runs, until that kind of round step was passed ``CLEAN`` times without a pause. For kinds
+  that come rarely it always runs: a first evaluation may come after an hour.
 
 Rejected: a median of the intervals (bursts make it worthless: backend-notes §6) and a multiple of the longest interval
 (one slow step, and the run is never judged again).
@@ -27,15 +28,17 @@ from airflow_ft.core.records import Record
 FEW_INTERVALS = 5
 QUICK_INTERVALS = 16  # before so many steps were seen nobody knows the rhythm well enough to be quick
 KEPT_INTERVALS = 64
-QUICK_LEARNED_SECONDS = 1.0  # and so much time: sixteen lines of one burst are no rhythm
+QUICK_LEARNED_SECONDS = 2.0  # and so much time: the lines of one burst are no rhythm
 QUICK_STEP_SECONDS = 2.0  # slower steps are big training, whose silent saves and recompiles last a minute
 FULL_MULTIPLE_SECONDS = 12.0  # beyond this, ten more of a step are too patient: SLOW_MULTIPLE
 SLOW_MULTIPLE = 2.5
 PAUSE = 4.0  # times the usual step
+PAUSE_SECONDS = 0.1  # lines that come in bursts have no time between them
 PAUSE_MARGIN = 2.5  # the next pause may be so much longer
 KEPT_PAUSES = 8
 CLEAN = 10  # both sides of a round step count
 NEVER_CLEAN = 1_000  # printed steps: so round that it stays suspicious
+OFTEN, OFTEN_SECONDS = 100, 20.0  # so does this, if it comes so rarely: step 3,600 after an hour, a first evaluation
 ROUND = 50  # printed steps: closer together, nothing is round
 SLOW_LINE_SECONDS, SLOW_ROUND = 10.0, 5  # who prints each 100th step evaluates each 1,000th
 KEPT_ROUNDS = 12
@@ -80,6 +83,7 @@ class Rhythm:
         self._early = state.early  # the usual step when the rhythm was first known well
         self._crowd = state.crowd
         self._usual: float | None = None
+        self._most = 0.0  # as long as half of the recent intervals, at most
 
     def to_state(self) -> RhythmState:
         """Return what a successor needs to go on."""
@@ -109,7 +113,7 @@ class Rhythm:
         usual = self._usual
         if usual is None:
             usual = self.usual_seconds()
-        pause = usual > 0 and seconds > PAUSE * usual
+        pause = usual > 0 and seconds > PAUSE * min(usual, max(self._most, PAUSE_SECONDS))
         if pause:
             self._remember_pause(seconds)
         stride = self._stride()
@@ -135,6 +139,7 @@ class Rhythm:
         """Return the usual interval: half of the recent time was spent in intervals at least so long."""
         if self._usual is None:
             self._usual = max(_middle(self._intervals), _middle(self._sampled))
+            self._most = sorted(self._intervals)[len(self._intervals) // 2] if self._intervals else 0.0
         return self._usual
 
     @property
@@ -201,7 +206,10 @@ class Rhythm:
     def _is_suspicious(self, step: int | None) -> bool:
         stride = self._stride()
         which = _roundness(step, stride, self._round()) if stride and step is not None else 0
-        return which > 0 and (which >= NEVER_CLEAN * stride or self._clean.get(str(which), 0) < CLEAN)
+        if not which or self._clean.get(str(which), 0) < CLEAN:
+            return which > 0
+        lines = which / stride
+        return lines >= NEVER_CLEAN or (lines >= OFTEN and lines * self.usual_seconds() >= OFTEN_SECONDS)
 
     def _round(self) -> int:
         return ROUND if self.usual_seconds() < SLOW_LINE_SECONDS else SLOW_ROUND

@@ -32,7 +32,7 @@ _STEP = re.compile(
     rf"(?:epoch=\d+/\w+=\d+/)?(?P<word>{_STEP_WORD})\s?(?P<sep>[:=#]\s*|\s+#?\s*|\[\s*)(?P<step>{_NUM}){_END}"
     rf"(?:\s*(?:/|of)\s*(?P<total>{_NUM}|∞){_END})?"
 )
-_COMPLETE = re.compile(rf"%\s*complete\s*\(\s*(?P<step>{_NUM})\s*/\s*(?P<total>{_NUM})\s*\)")
+_COMPLETE = re.compile(rf"%\s*(?:complete\s*)?\(\s*(?P<step>{_NUM})\s*(?:/|of)\s*(?P<total>{_NUM})\s*\)")
 _BAR = re.compile(
     rf"(?P<name>[^|\r]*?)\s*\d{{1,3}}(?:\.\d+)?%\|[^|]*\|\s*(?P<step>{_NUM})/(?P<total>{_NUM})\s*\[(?P<rest>.*)"
 )
@@ -40,11 +40,15 @@ _ENDLESS_BAR = re.compile(rf"(?:^|[:\s])(?P<step>{_NUM})it \[\d\d:\d\d")
 _LINE_BAR = re.compile(
     rf"(?P<name>.*?)\s*(?:\d{{1,3}}%)?\s+[━╸╺─╼╾]{{3,}}\s*(?:\d{{1,3}}%\s*)?(?P<step>{_NUM})/(?P<total>{_NUM})\s"
 )
+_ALIVE_BAR = re.compile(
+    rf"(?P<name>[^|\r]*)\|[^|]*\| ?▁?[^|\d]*(?P<step>{_NUM})/(?P<total>{_NUM}) \[\d{{1,3}}%\] (?:in|\() ?"
+)
+_NOTEBOOK_BAR = re.compile(rf"\s*\[\s*(?P<step>{_NUM})/(?P<total>{_NUM}) [\d:]{{4,}} < [\d:?]+")
 _PROGRESS_ON = re.compile(r"Progress on:(?P<name>\w+) (?P<step>\d+(?:\.\d+)?k?)it/(?P<total>\d+(?:\.\d+)?k?)it ")
 _KERAS_BAR = re.compile(rf"\s*(?P<step>{_NUM})/(?P<total>{_NUM})\s+(?:\[[=>.]*\]|[━╸ ]*\d*s?)\s.*(?:loss|ETA|/step)")
 _LOSS = re.compile(
     r"(?i)(?<![\w/])(?<!val )(?<!eval )(?<!valid )(?<!validation )(?<!test )(?<!best )"
-    r"(?:(?:train(?:ing)?|lm|total|avg|mean|reduced_train|running)[_ /-]?)?loss['\"]?\s*[:=]?\s*\(?"
+    r"(?:(?:train(?:ing)?|lm|total|avg|mean|reduced_train|running)[_ /-]?)?loss(?:/train/total)?['\"]?\s*[:=]?\s*\(?"
     r"(?P<loss>[-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|\.\d+|nan|inf(?:inity)?))(?![\w])"
 )
 _METRIC = re.compile(
@@ -67,7 +71,7 @@ _REPORT = re.compile(r"ft-progress (\{.*\})")
 
 _OTHER_BARS = re.compile(
     r"(?i)download|load|token|map|filter|fetch|sav(?:e|ing)|writ|generat|resolv|extract|process|pack|convert|cast|copy"
-    r"|upload|shard|build|compil|quantiz|cach|captur|checksum|index|split|read|import|warm"
+    r"|upload|shard|build|compil|quantiz|cach|captur|checksum|index|split|read|import|warm|skip|sampling|rollout"
 )
 _EVAL_BARS = re.compile(
     r"(?i)eval|valid|\bval\b|test|predict|sanity|inference|(?-i:\bmAP)|loglikelihood|^ *Class +Images"
@@ -186,6 +190,10 @@ def _read_bar(line: str) -> Sighting | None:
         bar = _KERAS_BAR.match(line)
         if bar is None and ("━" in line or "──" in line):
             bar = _LINE_BAR.match(line)
+        if bar is None and "%] " in line:
+            bar = _ALIVE_BAR.match(line)
+        if bar is None and " < " in line:
+            bar = _NOTEBOOK_BAR.match(line)
         if bar is None and "Progress on:" in line:
             bar = _PROGRESS_ON.search(line)
     if bar is None:
@@ -292,7 +300,7 @@ def _is_step(line: str, found: re.Match[str]) -> bool:
     if _COUNTS_OTHERS.search(line, max(0, found.start() - 20), found.start()):
         return False
     if "sep" not in found.re.groupindex:  # "% complete (372 / 7,801)"
-        return True
+        return _OTHER_BARS.search(line, 0, found.start()) is None
     leads = _LEAD.match(line)
     at_start = leads is not None and leads.end() >= found.start()
     return at_start or "=" in found["sep"] or _METRIC.search(line) is not None

@@ -88,6 +88,15 @@ TRAINING = {
     "it": "it {n}/1000 loss 2.31",
     "batch": "Batch {n}/1000, loss=2.31",
     "batch2": "epoch 3 batch {n} loss 2.31",
+    "quickstart": "loss: 2.303494  [{n:5d}/60000]",
+    "cifar": "[1, {n:5d}] loss: 2.164",
+    "tutorial": "  batch {n} loss: 0.91",
+    "alive": "|████▌            | {n}/600 [10%] in 10s (2.0/s, eta: 5:00)",
+    "progressbar2": "10% ({n} of 600) |####      | Elapsed Time: 0:00:10 ETA:   0:05:00 loss: 2.1",
+    "notebook": " [ {n:3d}/600 00:05 < 10:12, 2.0 it/s, Epoch 0.10/3]",
+    "swift": "{{'loss': 2.31, 'token_acc': 0.71, 'epoch': 0.1, 'global_step/max_steps': '{n}/600', 'percentage': '10.00%'}}",
+    "numpy": "{{'step': {n}, 'loss': np.float64(2.31), 'lr': tensor(0.0003, device='cuda:0')}}",
+    "diverged": "{{'step': {n}, 'loss': nan, 'grad_norm': inf}}",
     "iter:": "iter: {n} loss: 2.31 lr: 0.1",
     "Iteration n,": "Iteration {n}, loss = 2.31",
     "TrainStep": "train_step: {n} loss: 2.31",
@@ -172,6 +181,12 @@ NEITHER = [
     "Loading safetensors checkpoint shards:  50% Completed | 2/4 [00:01<00:01,  1.5it/s]",
     "Processed prompts:  50%|█████     | 5/10 [00:01<00:01,  4.0it/s, est. speed input: 100 toks/s]",
     "Adding requests: 100%|██████████| 10/10",
+    "Skipping batches:  12%|#         | 144/1200 [00:01<00:10, 100it/s]",
+    "Sampling:  50%|#####     | 25/50 [00:01<00:01, 20it/s]",
+    "Downloading |████▌            | 60/600 [10%] in 10s (2.0/s, eta: 5:00)",
+    "Downloading 10% (60 of 600) |####      | ETA:   0:05:00",
+    "Downloading  [####----------]   10%  00:05:00",
+    "Epoch 12/100",
     "step time: 1.234 s",
     "avg step time 0.5",
     "Iteration time 12.3 ms",
@@ -267,6 +282,33 @@ def test_losses_without_a_step_count_only_where_nothing_else_does() -> None:
             beside.feed(f"  1%|#         | {n * 10}/2000 [00:10<14:00,  1.2it/s]", AT, "log")
     assert alone.progress.step is not None and alone.progress.step > 30
     assert (alone.format, beside.progress.step, beside.progress.total) == ("Hugging Face Trainer", 400, 2000)
+
+
+def test_an_epoch_is_no_step_of_the_epoch_of_its_first_digit() -> None:
+    lines = [("log", f"Epoch {epoch}/100 - loss: 2.1 - val_loss: 2.2") for epoch in range(1, 31)]
+    assert ProgressReader.rebuilt(lines, AT).progress.step == 30
+
+
+def test_a_run_of_entries_alone_is_at_training_also_once_its_loss_has_diverged() -> None:
+    """As long as it looked like start-up, a hang was seen after an hour only."""
+    entries = [f"{{'loss': {'nan' if n > 20 else 2.3}, 'grad_norm': 1.2, 'epoch': {n / 100}}}" for n in range(1, 41)]
+    progress = ProgressReader.rebuilt([("log", entry) for entry in entries], AT).progress
+    assert (progress.phase, progress.step, progress.diverged) == ("train", 37, True)
+
+
+def test_where_entries_tell_of_epochs_a_bar_of_another_length_is_an_evaluation() -> None:
+    """The one behind the last step has no word before it."""
+    lines = []
+    for n in range(1, 601):
+        lines += [f"  1%|#| {n}/600 [10:00<10:00,  1.2s/it]"]
+        lines += [f"{{'loss': 2.3, 'epoch': {n / 100}}}"] if n % 50 == 0 else []
+    lines += [f"  1%|#| {n}/60 [10:00<10:00,  1.2s/it]" for n in range(1, 61)]
+    assert ProgressReader.rebuilt([("log", line) for line in lines], AT).progress.step == 600
+
+
+def test_a_bar_of_training_in_percent_is_progress() -> None:
+    lines = [("log", f"Training  [{'#' * (n // 10)}{'-' * (10 - n // 10)}]  {n:3d}%  00:05:00") for n in range(1, 101)]
+    assert ProgressReader.rebuilt(lines, AT).progress.step == 1_000
 
 
 def test_steps_far_apart_are_believed_when_they_go_on() -> None:

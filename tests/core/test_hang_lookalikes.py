@@ -32,12 +32,23 @@ def announced(phase: str, pause: float, after: int = 200, seconds: float = 0.5) 
     return [*before, (end + 0.1, after, phase), *steps(end + pause, after + 1, 300, seconds)]
 
 
+def bursts() -> list[Observed]:
+    chance, at, n, found = random.Random(3), 30.0, 0, []
+    for _ in range(200):
+        for _ in range(chance.randint(1, 18)):
+            at, n = at + 0.1 * chance.lognormvariate(0, 0.1), n + 1
+            found.append((at, n, "train"))
+        at += chance.uniform(4, 25)
+    return found
+
+
 HEALTHY = {
     "a checkpoint of 60 s that is announced": announced("checkpoint", 60),
     "a checkpoint of 60 s that nobody announces, each 100 steps": silent_pause(100, 60),
     "the same, each 500 steps": silent_pause(500, 60),
     "the first evaluation after an hour": announced("eval", 900, after=7_200),
     "the first evaluation after an hour, without a word": silent_pause(3_000, 400, seconds=1.1),
+    "the same, at another round step": steps(30, 1, 3_700, lambda n: 400 if n == 3_601 else 1.0),
     "a recompilation that is announced": announced("compile", 180),
     "a recompilation at slow steps, without a word": steps(60, 1, 900, lambda n: 80 if n == 437 else 3),
     "a slow first epoch": steps(60, 1, 2_000, lambda n: 8.0 if n < 400 else 0.3),
@@ -70,6 +81,7 @@ HEALTHY = {
     "each 100th step is printed, each 1,000th is evaluated": [
         (30 + n * 20.0 + (n // 10) * 180, n * 100, "train") for n in range(1, 200)
     ],
+    "bursts of any length, with pauses of any length between them": bursts(),
     "a profiler for six steps": steps(30, 1, 1_000, lambda n: 6 if 100 <= n <= 105 else 0.3),
     "a log that is flushed each 4 kB": [(60 + (n // 73 + 1) * 36.5, n, "train") for n in range(6_000)],
     "a transport that lags by ten seconds to a minute": [
