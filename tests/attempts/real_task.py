@@ -69,9 +69,12 @@ class Driver:
         assert chain is not None
         return chain
 
-    def starter(self, number: int, desk: LogDesk, max_tries: int = 1000) -> Starter:
+    def info(self, number: int, max_tries: int = 1000) -> TryInfo:
         ids = {"dag_id": self.dag, "run_id": "run", "task_id": "task", "ti_id": f"ti-{self.dag}"}
-        info = TryInfo(**ids, try_number=number, max_tries=max_tries)
+        return TryInfo(**ids, try_number=number, max_tries=max_tries)
+
+    def starter(self, number: int, desk: LogDesk, max_tries: int = 1000) -> Starter:
+        info = self.info(number, max_tries)
         return Starter(
             store=self.store, backend=self.backend, job=self.job, policy=self.policy, info=info, now=desk.now,
             say=desk.say, quarantine=self.quarantine,

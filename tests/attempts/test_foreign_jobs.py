@@ -14,12 +14,12 @@ from airflow_ft.agent import processes
 from airflow_ft.attempts.letting_go import cancel_for_person, let_go
 from airflow_ft.attempts.orders import watch_order
 from airflow_ft.attempts.paying import pay_debts
-from airflow_ft.attempts.ports import TryInfo
-from airflow_ft.attempts.staged import cancelled
+from airflow_ft.attempts.ports import Conclusion
+from airflow_ft.attempts.staged import cancelled, stage_watch
 from airflow_ft.backends.foreign.job import ForeignJob
 from airflow_ft.backends.local.job import LocalJob
 from airflow_ft.core.chain import Debt, End
-from airflow_ft.core.decisions import Action
+from airflow_ft.core.decisions import UNTOUCHED, Action
 from airflow_ft.core.faults import FaultClass
 from airflow_ft.core.policy import FaultTolerancePolicy, HangSettings
 from airflow_ft.core.story import state_word
@@ -99,6 +99,29 @@ def test_a_hang_is_told_and_the_process_is_left_alone(start: Start) -> None:
     assert any(f"{attempt.name} is left as it is: not ours" in line for line in it.said)
 
 
+def test_the_stages_of_the_explicit_form_come_to_the_same(start: Start) -> None:
+    """Watch, classify, decide, act, each as a task of its own would do it."""
+    training, log = start(STEPS.format(total=9) + "sleep 1000")
+    it = task(training, log)
+    desk = LogDesk(it.said)
+
+    async def staged() -> Conclusion:
+        chain, started = await it.starter(1, desk).start()
+        assert started is not None
+        order = watch_order(chain, started.attempt, it.info(1), POLICY, desk.now(), staged=True)
+        fault = (await stage_watch(order, desk).watch()).fault
+        assert fault is not None
+        fault = await stage_watch(order, desk).diagnose(fault)
+        fault = await stage_watch(order, desk).decide(fault)
+        return await stage_watch(order, desk).carry_out(fault)
+
+    conclusion = asyncio.run(staged())
+    decision = conclusion.incidents[-1].decision
+    assert (decision.action, decision.level) == (Action.FAIL, UNTOUCHED)
+    assert decision.shadow is not None and conclusion.debts == ()
+    assert training.poll() is None
+
+
 def watched(start: Start) -> tuple[Driver, subprocess.Popen[bytes]]:
     """A try that has begun to watch, and is then ended."""
     training, log = start(STEPS.format(total=9) + "sleep 1000")
@@ -113,10 +136,9 @@ def test_a_person_who_clears_or_ends_the_task_ends_the_watch_alone(start: Start)
     it, training = watched(start)
     (attempt,) = it.attempts
     assert attempt.ref is not None
-    info = TryInfo(dag_id="dag", run_id="run", task_id="task", try_number=1, max_tries=1000, ti_id="ti")
     chain = it.store.load()
     assert chain is not None
-    order = watch_order(chain, attempt, info, POLICY, datetime.now(timezone.utc))
+    order = watch_order(chain, attempt, it.info(1), POLICY, datetime.now(timezone.utc))
     asyncio.run(cancel_for_person(order, LogDesk(it.said)))
     assert it.said[-1].startswith(f"The task was ended or cleared; {attempt.name} is left as it is: not ours")
     # Cleared: the next try begins a segment of its own and watches the same process again.
