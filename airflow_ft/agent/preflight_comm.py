@@ -32,6 +32,7 @@ ALL_PAIRS = 16
 SOME_ROUNDS = 4
 VECTOR = 256
 PAIR_SECONDS = 6.0
+NO_PORT = -1
 
 
 class Peer(NamedTuple):
@@ -98,13 +99,13 @@ class Check:
         return self._known[stage]
 
     def publish_port(self, port: int) -> None:
-        """Let others ask for a port of ours."""
-        self._port = port
+        """Let others ask for a port of ours; 0: there is none, and none will be."""
+        self._port = port or NO_PORT
 
-    def port_of(self, rank: int) -> int:
-        """Return the port that a node has published; 0 if it hasn't until the deadline."""
+    def port_of(self, rank: int, until: float) -> int:
+        """Return the port that a node has published; 0 if it has none, or says nothing in time."""
         peer = self._peers[rank]
-        while time.monotonic() < self._deadline:
+        while time.monotonic() < until:
             try:
                 with socket.create_connection((peer.host, peer.port), 1.0) as link:
                     link.settimeout(2.0)
@@ -113,7 +114,7 @@ class Check:
             except (OSError, ValueError):
                 return 0  # it has answered before: it is gone
             if port:
-                return port
+                return max(0, port)
             time.sleep(0.1)
         return 0
 

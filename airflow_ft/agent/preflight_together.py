@@ -70,7 +70,7 @@ def _asked(check: Check, peers: list[Peer], rank: int, backend: str, deadline: f
     if rank == 0:
         check.publish_port(started.store_port(end))
     else:
-        started.meet(peers[0].host, check.port_of(0))
+        started.meet(peers[0].host, check.port_of(0, end))
     return started.ended(end, names[rank])
 
 

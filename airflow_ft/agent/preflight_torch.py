@@ -150,8 +150,8 @@ class _Collective:
             _say(store=store.port)
             return store
         host, _, port = sys.stdin.readline().strip().rpartition(" ")
-        if not port:
-            raise OSError("node 0 has no store")
+        if not port.isdigit() or port == "0":
+            raise OSError("node 0 has no store: torch doesn't work there")
         return self._dist.TCPStore(host, int(port), is_master=False, wait_for_workers=False, timeout=wait)
 
     def _hello(self) -> str:

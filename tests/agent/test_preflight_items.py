@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from airflow_ft.agent import preflight, preflight_host, preflight_meet
-from airflow_ft.agent.preflight_comm import Pair, partners
+from airflow_ft.agent.preflight_comm import Check, Pair, Peer, partners
 from airflow_ft.agent.preflight_host import Place
 from airflow_ft.agent.preflight_result import Result, failed, ok, parse, read, skipped
 from airflow_ft.agent.preflight_verdict import bad_nodes, bad_pairs, judge
@@ -359,3 +359,20 @@ def test_the_pods_of_a_probe_are_told_where_to_meet_by_a_file(tmp_path: Path) ->
         thread.join(30)
     assert {rank: told["rank"] for rank, (told, _) in found.items()} == {0: 0, 1: 1}
     assert found[0][0]["peers"] == found[1][0]["peers"]
+
+
+def test_a_port_that_never_will_be_is_told_at_once_and_not_waited_for() -> None:
+    """Where torch doesn't work on node 0 the others have the rest of the time for each other."""
+    peers = [Peer("n1", "127.0.0.1", 21881), Peer("n2", "127.0.0.1", 21882)]
+    end = time.monotonic() + 60.0
+    first, second = (Check(peers, rank, {}, end) for rank in (0, 1))
+    try:
+        first.publish_port(0)
+        assert second.port_of(0, end) == 0
+        first.publish_port(4711)
+        assert second.port_of(0, end) == 4711
+        assert second.port_of(0, time.monotonic() - 1.0) == 0
+    finally:
+        first.close()
+        second.close()
+    assert time.monotonic() < end
