@@ -38,7 +38,16 @@ from airflow_ft.core.policy_settings import (
 )
 from airflow_ft.core.policy_yaml import read_document, write_document
 from airflow_ft.core.preflight import PreflightSettings
-from airflow_ft.core.settings import CheckedSettings, Flag, Seconds, SettingsError, Whole, did_you_mean, setting
+from airflow_ft.core.settings import (
+    CheckedSettings,
+    Flag,
+    Seconds,
+    SettingsError,
+    Whole,
+    by_name,
+    did_you_mean,
+    setting,
+)
 from airflow_ft.core.user_rules import UserRule
 
 __all__ = ["PRESETS", "AskSettings", "BackoffSettings", "ExclusionSettings", "FaultTolerancePolicy", "HangSettings"]
@@ -85,7 +94,7 @@ class FaultTolerancePolicy(CheckedSettings):
     mode: Literal["off", "basic", "advanced", "full"] = setting("full", allowed="Give off, basic, advanced or full.")
     max_restarts: Whole = setting(3, ge=0, le=MAX_RESTARTS, allowed=_SWITCH)
     unconditional: Flag = setting(False, allowed="Give true or false.")
-    hang: HangSettings = setting(HangSettings(), allowed="Give HangSettings.")
+    hang: HangSettings = setting(HangSettings(), allowed=by_name(HangSettings))
     pod_restarts: Whole = setting(0, ge=0, le=MAX_RESTARTS, allowed="Give a number from 0 to 128.")
     max_unconditional_streak: Whole = setting(3, ge=1, le=MAX_RESTARTS, allowed=_COUNT)
     max_hang_streak: Whole = setting(3, ge=1, le=MAX_RESTARTS, allowed=_COUNT)
@@ -100,8 +109,8 @@ class FaultTolerancePolicy(CheckedSettings):
     restart_window_seconds: Seconds = setting(6 * 3600.0, gt=0, allowed=SECONDS)
     max_lost_gpu_hours: Seconds | None = setting(None, gt=0, allowed="Give GPU-hours above 0, or leave it out.")
     gpus_per_node: Whole | None = setting(None, ge=1, le=128, allowed="Give a number from 1 to 128, or leave it out.")
-    exclusion: ExclusionSettings = setting(ExclusionSettings(), allowed="Give ExclusionSettings.")
-    backoff: BackoffSettings = setting(BackoffSettings(), allowed="Give BackoffSettings.")
+    exclusion: ExclusionSettings = setting(ExclusionSettings(), allowed=by_name(ExclusionSettings))
+    backoff: BackoffSettings = setting(BackoffSettings(), allowed=by_name(BackoffSettings))
     ladder: dict[FaultClass, tuple[Rung, ...]] = setting({}, allowed="Give a list of rungs for a fault class.")
     signature_ladders: dict[str, tuple[Rung, ...]] = setting({}, allowed="Give a list of rungs for a signature's id.")
     rules: tuple[UserRule, ...] = setting((), allowed="Give a list of rules: match, action.")
@@ -111,7 +120,7 @@ class FaultTolerancePolicy(CheckedSettings):
     on_exclude: Switch = setting("act", allowed=SWITCH)
     on_bisect: Switch = setting("act", allowed=SWITCH)
     on_stop: Switch = setting("act", allowed=SWITCH)
-    ask: AskSettings = setting(AskSettings(), allowed="Give AskSettings.")
+    ask: AskSettings = setting(AskSettings(), allowed=by_name(AskSettings))
     bisect: BisectSettings | None = setting(None, allowed="Give BisectSettings, or leave it out.")
     preflight: PreflightSettings = setting(PreflightSettings(), allowed="Give PreflightSettings.")
     on_preflight_error: Literal["train", "fail"] = setting("train", allowed="Give train or fail.")
@@ -258,12 +267,22 @@ class FaultTolerancePolicy(CheckedSettings):
             if preset is None:
                 return cls.from_dict(fields)
             if preset not in PRESETS:
-                raise SettingsError([f"preset: {preset!r:.80} is not allowed. {did_you_mean(preset, PRESETS)}"])
+                wrong = [f"preset: {preset!r:.80} is not allowed. {did_you_mean(preset, PRESETS)}"]
+                raise SettingsError([*wrong, *cls._wrong_in_any(fields)])
             made: Self = getattr(cls, preset)(**cls._named(fields))
             return made
         except SettingsError as error:
             named = f"{source}: " if source else ""
             raise SettingsError(f"{named}{problem}" for problem in error.problems) from None
+
+    @classmethod
+    def _wrong_in_any(cls, fields: dict[Any, Any]) -> tuple[str, ...]:
+        """Return what is wrong with ``fields`` whatever the preset: mode full has every setting."""
+        try:
+            cls.full(**cls._named(fields))
+        except SettingsError as error:
+            return error.problems
+        return ()
 
     @classmethod
     def named(cls, text: str) -> Self:

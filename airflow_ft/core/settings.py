@@ -69,6 +69,11 @@ class CheckedSettings(Settings):
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
+def by_name(settings: type[CheckedSettings]) -> str:
+    """Say what is allowed for a field that holds settings of its own."""
+    return f"Give settings by name: {', '.join(settings.model_fields)}."
+
+
 def did_you_mean(given: object, known: Iterable[str]) -> str:
     """Name the likely meant one of ``known``, or all of them."""
     names = sorted(known)

@@ -59,8 +59,9 @@ class UserRule(CheckedSettings):
         try:
             compiled = _compiled(match)
         except re2.error as error:
+            why = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error
             raise ValueError(
-                f"{match!r:.80} is no RE2 pattern: {error}. RE2 has no look-around, no back-references."
+                f"{match!r:.80} is no RE2 pattern: {why}. RE2 has no look-around, no back-references."
             ) from None
         if compiled.search("") is not None:
             raise ValueError(f"{match!r:.80} is not allowed. It matches an empty line, hence every line.")

@@ -89,7 +89,7 @@ def test_all_problems_are_said_at_once_with_the_names_that_were_meant() -> None:
         ({"unconditional": "yes"}, "unconditional: 'yes' is not allowed. Give true or false."),
         ({"unconditional": 1}, "unconditional: 1 is not allowed. Give true or false."),
         ({"hold_seconds": float("inf")}, "hold_seconds: inf is not allowed. Give seconds from 0 to 3600."),
-        ({"hang": 3}, "hang: 3 is not allowed. Give HangSettings."),
+        ({"hang": 3}, "hang: 3 is not allowed. Give settings by name: action, "),
         ({"ladder": 3}, "ladder: 3 is not allowed. Give a list of rungs for a fault class."),
         ({"ladder": {"HW_NOD": ["FAIL"]}}, "ladder.HW_NOD: there is no such fault class. Did you mean HW_NODE?"),
         ({"ladder": {"UNKNOWN": []}}, "ladder.UNKNOWN: [] is not allowed. Give a list of at least one rung."),

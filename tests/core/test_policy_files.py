@@ -96,6 +96,8 @@ def test_off_is_a_word_and_no_truth_value(tmp_path: Path) -> None:
         ("rules: [{match: '(?=x)x', action: stop}]", "rules.0.match: '(?=x)x' is no RE2 pattern: "),
         ("signature_ladders: {a.b: [RESUBMI]}", "signature_ladders.a.b.0.action: 'RESUBMI' is not allowed. Did you"),
         ("signature_ladders: {a.b: []}", "signature_ladders.a.b: [] is not allowed. Give a list of at least one rung."),
+        ("backoff: 5", "backoff: 5 is not allowed. Give settings by name: base_seconds, factor, max_seconds, jitter."),
+        ("preset: [full]", "preset: ['full'] is not allowed. "),
         ("exclusion: {kind: had}", "exclusion.kind: 'had' is not allowed. Give hard or soft."),
         ("on_fault: notifi", "on_fault: 'notifi' is not allowed. Give act, notify or ask."),
         ("max_restarts_in_window: 17", "max_restarts_in_window: 17 is not allowed. Give a number from 1 to 16"),
@@ -110,6 +112,15 @@ def test_what_is_wrong_in_a_file_is_named(tmp_path: Path, text: str, problem: st
 def test_all_mistakes_of_a_file_are_told_at_once(tmp_path: Path) -> None:
     text = "max_restarts: 200\nmoode: full\nrules: [{match: x, action: stop, tims: 1}]\nask: {default: maybe}"
     assert len(refused(tmp_path, text)) == 4
+
+
+def test_a_preset_that_is_none_hides_no_other_mistake(tmp_path: Path) -> None:
+    said = refused(
+        tmp_path, "preset: multinode\nmax_restart: 3\nhang: {floor_seconds: -1}\nrules: [{match: '(', action: stop}]"
+    )
+    assert [one.partition(":")[0] for one in said] == ["preset", "hang.floor_seconds", "rules.0.match", "max_restart"]
+    assert "missing ): (" in said[2]
+    assert "b'" not in said[2]
 
 
 def test_a_file_that_is_not_there_or_no_text_is_named(tmp_path: Path) -> None:
