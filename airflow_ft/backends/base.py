@@ -328,7 +328,8 @@ class Backend(Protocol):
     async def cancel(self, ref: JobRef, grace: float, by: str = "airflow_ft") -> None:
         """Stop the job (TERM, ``grace`` seconds, KILL) and return when nothing of it is left, ever again.
 
-        Raises ``CancelIncompleteError`` or ``UnreachableError``.
+        Raises ``CancelIncompleteError`` or ``UnreachableError`` (then it is owed), or ``ForeignJobError`` for a job
+        that is not ours: it is left alone, and nothing is owed. ``attempts.letting_go`` is who calls this.
         """
 
     async def fence(self, name: str, chain_id: str, job: TrainingJob | None = None) -> None:
