@@ -20,7 +20,7 @@ HOW = (
     "was said at first sight of cases that were labelled before the classifier read them, in rounds: what one round "
     "showed was mended before the next (rounds 1 and 2 look for odd messages, 3 and 4 for everyday ones, 5 to 7 for "
     "logs of several ranks together, 6 with prefixes and launchers that no round had before, 8 for launchers, watchers "
-    "and log formats chosen to be unlike all before, 9 for pasted logs and more of these; labels by the project "
+    "and log formats chosen to be unlike all before, 9 and 10 for more of these, 11 for siblings of a random part of the corpus; labels by the project "
     "itself, so a little kind to it). `in_sample`: cases that "
     "signatures were written with. `said`: of the cases with this true class, how many were called what. `blame`: of "
     "the cases whose label names a rank, node, GPU or address, how many had it among the suspects (`right`), others "

@@ -23,15 +23,15 @@ from airflow_ft.core.rules import Signature
 
 # kind of evidence: (right, of) at first sight
 SEEN: dict[str, tuple[int, int]] = {
-    "ambiguous": (35, 42),
-    "cascade": (42, 54),
-    "code": (24, 26),
-    "generic": (46, 60),
-    "likely": (107, 117),
-    "planned": (31, 32),
-    "sure": (225, 231),
+    "ambiguous": (39, 46),
+    "cascade": (49, 63),
+    "code": (26, 29),
+    "generic": (53, 71),
+    "likely": (119, 130),
+    "planned": (33, 34),
+    "sure": (254, 261),
     "weak": (13, 16),
-    "words": (4, 5),
+    "words": (5, 7),
 }
 PRIOR = 4
 NOT_SEEN = 0.5  # of a kind that no first sight rested on, nothing is known

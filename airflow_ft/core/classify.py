@@ -216,6 +216,9 @@ def _seen_by_platform(reading: Reading, death: Death) -> Finding | None:
 def _why_it_aborted(reading: Reading, death: Death) -> Finding | None:
     """The line of its own after which a process gave up: an abort alone says nothing."""
     own = [f for f in reading.of(death.who) if f.signature.role is Role.AMBIGUOUS and not f.signature.disruption]
+    if not own and sum(not other.victim for other in reading.deaths) == 1:  # nobody else can have said it
+        unsigned = [f for f in reading.findings if not f.who.is_known and _may_be_of(f, death) and f.line < death.line]
+        own = [f for f in unsigned if f.signature.role is Role.AMBIGUOUS and f.signature.retry is not Retry.USEFUL]
     return max(
         (f for f in own if f.signature.confidence >= _LIKELY), key=lambda f: f.signature.confidence, default=None
     )

@@ -64,6 +64,7 @@ _CODE = re.compile(
 )
 _OVER = re.compile(
     r"(?i)\bwas aborted\b|\bdied unexpectedly\b|\bhas exited due to process rank\b|\bMPI_ABORT was invoked\b"
+    r"|\bapplication called MPI_Abort\(\w+, (?P<code>\d{1,3})\)"
 )
 _BY_HOST = re.compile(  # shells on many hosts: pdsh, clush, parallel-ssh
     r"(?:^|: )(?P<node>[A-Za-z][\w.-]*): (?:ssh )?exited with exit code (?P<code>\d{1,3})$"

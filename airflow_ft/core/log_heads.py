@@ -36,6 +36,7 @@ _HEADS = tuple(
         r"(?:[\w .:,/-]{1,40}\| ?){0,4}(?:[Rr]ank|R) ?[=:]? ?(?P<rank>\d{1,6}) ?\|(?: ?[\w.:/-]{1,40} ?\|){0,3} ?",
         r"(?:[\w.-]+=\S+ ){0,5}rank=(?P<rank>\d{1,6})(?: host=(?P<node>[\w.-]+))?(?: [a-z_]+=[\w.:-]+)* ",
         rf"(?P<node>{_HOSTNAME}):(?P<local>\d{{1,2}})\s+[\w.]+:\d+\s+{_LEVEL}\s+(?:Uncaught )?",  # OLMo
+        rf"<(?P<node>{_HOSTNAME})> ",  # blaunch
         rf"[\w-]+(?:\.\w+){{1,3}}@(?P<node>{_HOSTNAME}) +\| ?",  # docker service logs
         r"(?:worker|rank|proc)\[(?P<rank>\d{1,6})\]:? ",
         rf"(?:\[\d{{10}}\.\d+\] )?\[(?P<node>{_HOSTNAME}):\d+:\d+\] +",  # UCX
@@ -44,6 +45,8 @@ _HEADS = tuple(
         r"\[NeMo E [^\]]{10,80}\] ",
     )
 )
+_TAGGED = re.compile(rf"(?:[\w:.+-]+ )?(?:[\w-]+\.)*(?P<node>{_HOSTNAME.replace('.', '')}):? (?=\{{\")")  # fluentd
+_LABELLED = re.compile(r"\{((?:[A-Za-z_]\w*=\"[^\"]*\",? ?)+)\} ?")  # Loki
 _PAIRS = re.compile(r'(?:^| )([A-Za-z_][\w.]*)=("(?:[^"\\]|\\.)*"|\S+)')
 _TAILS = (
     re.compile(
@@ -101,13 +104,17 @@ def read_head(line: str) -> Head | None:
 
 def read_record(line: str) -> Head | None:
     """Return what a line says that is a whole record. A traceback in a message is told by its last line."""
-    fields = _fields(line)
+    if (labels := _LABELLED.match(line)) is not None:
+        told = dict(re.findall(r'(\w+)="([^"]*)"', labels[1]))
+        return Head(_first(told, NODE), _number(_first(told, RANK)), None, line[labels.end() :])
+    tag = _TAGGED.match(line[:200])
+    fields = _fields(line[tag.end() :] if tag else line)
     message = _first(fields, MESSAGE) if fields else None
     if not isinstance(message, str):
         return None
     said = [part for part in message.splitlines() if part.strip()]
     text = said[-1 if "Traceback (most recent" in message else 0] if said else ""
-    node = _first(fields, NODE)
+    node = _first(fields, NODE) or (tag["node"] if tag else None)
     return Head(str(node) if node else None, _number(_first(fields, RANK)), _number(_first(fields, LOCAL)), text)
 
 

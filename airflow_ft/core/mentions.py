@@ -19,9 +19,12 @@ _RANK = re.compile(
 _NO_HOST = r"(?!(?i:rank|gpu|node|device|port|step|cuda|mlx)[\d_]*(?![\w.-]))"
 _PLACE = re.compile(
     r"(?:\b(?:[Oo]n|at) (?:host |node )?|\b(?:[Hh]ost|[Nn]ode|[Mm]achine|[Ss]erver|[Ii]nstance)[ =:]{1,2}|tcp://"
-    r"|\bConnection to |remote=\[|slot\d+(?:_\d+)?@|(?:^|error: )(?=\S+: (?:pro|epi)log\b))"
+    r"|\bConnection to |FailedNode=|node '|\bagent |remote=\[|slot\d+(?:_\d+)?@|(?:^|error: )(?=\S+: (?:pro|epi)log\b))"
     rf"(?P<host>{_NO_HOST}[A-Za-z][\w.-]*\d[\w.-]*|(?:\d{{1,3}}\.){{3}}\d{{1,3}})"
 )
+
+
+_OF_PROCESS = re.compile(r"_\d+_\d+$")  # torch elastic puts the pid and the local number behind the host
 
 
 def rank_in(text: str) -> int | None:
@@ -33,4 +36,4 @@ def rank_in(text: str) -> int | None:
 def place_in(text: str) -> str | None:
     """Return the host or the address that a message is about."""
     found = _PLACE.search(text[:1000])
-    return found["host"].rstrip(".-") if found else None
+    return _OF_PROCESS.sub("", found["host"].rstrip(".-")) if found else None

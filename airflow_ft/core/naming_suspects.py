@@ -152,7 +152,7 @@ _PEER = re.compile(
 
 _GONE = re.compile(
     r"(?i)\b(?:unhealthy|stopped sending heartbeats|heartbeat (?:timeout|timed out|lost)|died|crashed|lost"
-    r"|is down|is dead|dead node|timed out\. It may|disconnected|unresponsive|not responding)\b"
+    r"|is down|(?:is|considered) dead|dead node|timed out\. It may|disconnected|unresponsive|not responding)\b"
 )
 
 

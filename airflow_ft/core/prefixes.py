@@ -16,6 +16,7 @@ Prefixes are taken off one after the other, so that a signature sees the line as
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -89,14 +90,15 @@ _LABEL = re.compile(
 )
 
 
-_MAY_HAVE_HEAD = re.compile(r"[Rr]ank|@|[TD]P\d|[\[(<][RrW]\d|[Ww]orker|[Pp]roc|\|DP=|NeMo|\d:\d+[\s:\]]|RankID")
+_MAY_HAVE_HEAD = re.compile(r"[Rr]ank|@|[TD]P\d|[\[(<][RrW]\d|[Ww]orker|[Pp]roc|\|DP=|NeMo|^<|\d:\d+[\s:\]]|RankID")
 _LAUNCHERS = re.compile(r"(?:srun|slurmstepd|salloc|sbatch|mpirun|pyxis)(?:-[\w-]+)?: ")
 _HOST_LABEL = re.compile(r"[\[ ]*[A-Za-z][\w.]*-[\w.-]*\d[\w.-]*\]?(?: *\| |: )")
 _MEMBER = re.compile(
-    r"\[?(?P<name>(?!(?i:step|epoch|iter|batch|fold|layer|stage|rank|gpu|step))"
-    r"(?P<stem>[A-Za-z][\w.]*-(?:[\w.-]*-)?[A-Za-z]*)(?P<number>\d+))\]?(?::| \||) "
+    r"\[?(?P<name>(?!(?i:step|epoch|iter|batch|fold|layer|stage|rank|gpu))(?:"
+    r"(?P<stem>[A-Za-z][\w.]*-(?:[\w.-]*-)?[A-Za-z]*)(?P<number>\d+)(?=\]?(?::| \||) )"
+    r"|(?P<short>[A-Za-z]+)(?P<of>\d+)(?=\]? \| )))\]?(?::| \||) "
 )
-_NUMBERED = re.compile(r" *\d{1,5}: ")
+_NUMBERED, _PIPED = re.compile(r" *\d{1,5}: "), re.compile(r" *\d{1,5} ?\| ")
 
 
 class PrefixReader:
@@ -127,7 +129,7 @@ class PrefixReader:
             node, text = node or label["node"], text[label.end() :]
         elif self._members and (label := _MEMBER.match(text)) is not None:
             node, text = node or label["name"], text[label.end() :]
-        record = read_record(text) if text[-1:] in ("}", '"') else None
+        record = read_record(text) if text[-1:] in ("}", '"') or text[:1] == "{" else None
         if record is not None:
             node, rank, local, text = node or record.node, record.rank, record.local_rank, record.text
         text, node, rank, local = _rounds(text, node, rank, local)
@@ -200,8 +202,13 @@ def _is_labelled(sample: list[str]) -> bool:
     lines = [line for line in written if not _LAUNCHERS.match(line)]
     labels = Counter(found[0] for line in lines if (found := _LABEL.match(line)) is not None)
     if lines and all(_NUMBERED.match(line) for line in lines):
-        # A number at each line is srun's label where srun speaks, or where one comes again: numbered lines don't.
-        return len(lines) < len(written) or len(labels) < len(lines)
+        # A number at each line is srun's label where srun speaks, where one comes again or a smaller one follows: a
+        # file's numbered lines do neither.
+        numbers = [int(line.split(":")[0]) for line in lines]
+        in_order = all(after > before for before, after in itertools.pairwise(numbers))
+        return len(lines) < len(written) or len(labels) < len(lines) or not in_order
+    if len(lines) > 1 and all(_PIPED.match(line) for line in lines):
+        return True
     if len(lines) >= 2 and labels.total() == len(lines) > len(labels) and all(_HOST_LABEL.match(one) for one in labels):
         return True  # few lines, each with a host's name
     return sum(labels.values()) * 10 >= 7 * len(lines) > 0 and len(lines) >= 3 and len(labels) * 2 <= len(lines)
@@ -210,8 +217,9 @@ def _is_labelled(sample: list[str]) -> bool:
 def _are_members(lines: list[str]) -> bool:
     """Whether each line begins with a name, and the names differ in their last number only: the members of one job."""
     names = [found for line in lines if (found := _MEMBER.match(line)) is not None]
-    different = {found["number"] for found in names}
-    return len(names) == len(lines) > 1 and len(different) > 1 and len({found["stem"] for found in names}) == 1
+    different = {found["number"] or found["of"] for found in names}
+    stems = {found["stem"] or found["short"] for found in names}
+    return len(names) == len(lines) > 1 and len(different) > 1 and len(stems) == 1
 
 
 def _is_stern(sample: list[str]) -> bool:

@@ -21,6 +21,7 @@ _MISSING = re.compile(
     r"|^(\d+): \[\S*(?:Horovod|Distributed)|timed out task names: .*?/task:(\d+)"
     r"|(?:from|for) rank (\d+)\b.*time[d ]*out"
     r"|no (?:heartbeat|progress|message|response|sign of life) (?:from|of|by) (?:rank|worker|task) (\d+)"
+    r"|[Rr]ank (\d+) is [\d.,]+ ?\w+ behind\b"
     r"|retrieving \w+ from \[(\d+)\]|timed? ?out waiting for ranks? ?:?\[?([\d, ]+)"
     r"|[Rr]ank (\d+)(?: (?:is|has|appears|seems))?(?: to be)? (?:hung|stuck|stalled)\b"
 )

@@ -144,7 +144,8 @@ def test_a_local_rank_is_the_rank_where_one_nodes_ranks_are_all_that_was_seen(
 def test_numbers_at_all_lines_are_labels_where_one_comes_again() -> None:
     text = "18: OSError: [Errno 5] Input/output error\n18: bye\n17: step 3\n"
     assert names(diagnose(text)) == [("rank", "18")]
-    assert names(diagnose(text.replace("18: bye", "19: bye"))) == []  # a file's numbered lines
+    assert names(diagnose(text.replace("18: bye", "19: bye"))) == [("rank", "18")]
+    assert names(diagnose(text.replace("18: bye", "19: bye").replace("17", "22"))) == []  # a file's numbered lines
 
 
 def test_a_launcher_knows_where_its_ranks_are() -> None:
