@@ -172,7 +172,7 @@ def _cost() -> float:
         now += 1.0
         for line in reader.feed(template.format(n=n // len(COST_LINES)).encode()):
             progress.feed(line, AT, "log")
-        detector.observe(now, progress.progress.step, progress.progress.phase)
+        detector.observe(now, progress.sure_step, progress.progress.phase)
         detector.check(now)
     return (time.process_time() - start) / len(lines) * 1e6
 
@@ -232,7 +232,7 @@ def _read(lines: list[tuple[float, str]]) -> list[Observed]:
     reader, seen = ProgressReader(), []
     for at, line in lines:
         reader.feed(line, AT, "log")
-        seen.append((at, reader.progress.step, reader.progress.phase))
+        seen.append((at, reader.sure_step, reader.progress.phase))
     return seen
 
 

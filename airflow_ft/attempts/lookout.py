@@ -153,9 +153,9 @@ class Lookout:
 
     def _take_line(self, line: str, source: str, now: datetime) -> None:
         self._reader.feed(line, now, source)
-        progress = self._reader.progress
-        self._hang.observe(now.timestamp(), progress.step, progress.phase)
-        if progress.step is None:
+        step = self._reader.sure_step
+        self._hang.observe(now.timestamp(), step, self._reader.progress.phase)
+        if step is None:
             self._hang.grows(now.timestamp())
         if self._end is not None and self._end.search(line):
             self._said_end = True
@@ -196,7 +196,7 @@ class Lookout:
 
     def _hung(self) -> LookoutResult | None:
         verdict = self._hang.check(self._desk.now().timestamp())
-        if verdict is None:
+        if verdict is None or verdict.is_chatter:
             return None
         if self._order.on_hang == "act":
             return LookoutResult(end=HUNG, text=verdict.text, verdict=verdict)

@@ -115,7 +115,7 @@ def look(file: str, config: HangConfig, pattern: str | None = None, cut: float |
             if cut is not None and at - first > cut:
                 break
         seen.steps += moved
-        _note(seen, at, reader.progress)
+        _note(seen, at, reader.progress, reader.sure_step)
     seen.progress, seen.format, seen.confidence, seen.clock = (
         reader.progress,
         reader.format,
@@ -129,9 +129,9 @@ def look(file: str, config: HangConfig, pattern: str | None = None, cut: float |
     return seen
 
 
-def _note(seen: Seen, at: float | None, progress: Progress) -> None:
+def _note(seen: Seen, at: float | None, progress: Progress, step: int | None) -> None:
     if at is not None:
-        seen.observed.append((at, progress.step, progress.phase))
+        seen.observed.append((at, step, progress.phase))
     if progress.phase is not None and (not seen.phases or seen.phases[-1][0] != progress.phase):
         seen.phases.append((progress.phase, at or 0.0))
 

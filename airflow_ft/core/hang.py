@@ -80,6 +80,11 @@ class HangVerdict(Record):
     behind: tuple[int, ...] = ()
     text: str = ""
 
+    @property
+    def is_chatter(self) -> bool:
+        """Whether the log grows, with nothing in it that can be read: no hang, unless second signals say so."""
+        return self.silence <= self.threshold
+
 
 class _State(Record):
     last_call: float | None = None
@@ -130,13 +135,12 @@ class HangDetector:
             self._change_phase(phase)
 
     def grows(self, at: float) -> None:
-        """A line came in which nobody can read a step, as never before: the log's growth is all there is to go by.
+        """A line came, and nothing surely says a step: the log's growth is all there is to go by.
 
-        It restarts the start-up clock, but not for ever (``PATIENCE``). Once a step was read this does nothing.
+        It restarts the clock that runs, but not for ever (``PATIENCE``).
         """
         self._pass_time(at)
-        if not self._ever_stepped:
-            self._in_phase = 0.0
+        self._in_phase = 0.0
 
     def check(self, now: float) -> HangVerdict | None:
         """Say whether the silence is too long by now. The verdict is repeated until progress returns."""

@@ -21,16 +21,17 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
 import re2
-from pydantic import AwareDatetime, TypeAdapter, ValidationError
+from pydantic import AwareDatetime, ValidationError
 
 from airflow_ft.core.epochlines import EPOCHS, PERCENT
-from airflow_ft.core.formats import ALWAYS, LOG_GROWTH, RARELY, dominant, format_of
+from airflow_ft.core.formats import ALWAYS, CERTAIN, LOG_GROWTH, RARELY, SURE_LINES, dominant, format_of
 from airflow_ft.core.loglines import split_rank
+from airflow_ft.core.progress_memory import MEMORY, Memory
 from airflow_ft.core.records import Record
 from airflow_ft.core.sightings import ENTRIES, LINES, Sighting
 from airflow_ft.core.steplines import read_line, read_number
@@ -67,33 +68,6 @@ class Progress(Record):
     from_scratch: bool | None = None
 
 
-@dataclass
-class _Memory:
-    """What the reader has to remember beside the progress. Changed in place: it is touched with every line."""
-
-    driver: str | None = None
-    advances: dict[str, int] = field(default_factory=dict)  # of other sources while the driver stood still
-    last: dict[str, int] = field(default_factory=dict)  # the last step of other sources
-    doubtful: int | None = None
-    increments: tuple[int, ...] = ()
-    saving: int | None = None
-    saving_path: str | None = None
-    loading: int | None = None
-    base: int = 0  # steps of finished epochs, for counters that begin again
-    counter: int | None = None
-    counter_total: int | None = None
-    epoch: int | None = None
-    new_run: bool = False  # a load was announced: steps may begin anywhere
-    lines: int = 0
-    stepped: int = 0  # lines with a step
-    waiting: dict[str, bool] = field(default_factory=dict)  # ranks that printed since the last step: do they wait?
-    entries: int = 0  # lines with a loss and no step
-    formats: dict[str, int] = field(default_factory=dict)
-
-
-_MEMORY = TypeAdapter(_Memory)
-
-
 class InvalidPatternError(ValueError):
     """The user's progress pattern can't be used. The message says what to change."""
 
@@ -108,7 +82,7 @@ class ProgressReader:
     def __init__(self, pattern: str | None = None) -> None:
         self._pattern = compile_pattern(pattern) if pattern else None
         self._progress = Progress(phase="startup")
-        self._memory = _Memory()
+        self._memory = Memory()
         self._changes: dict[str, Any] = {}
 
     @property
@@ -128,6 +102,20 @@ class ProgressReader:
     def confidence(self) -> float:
         """How sure the format is, from 0 to 1."""
         return dominant(self._memory.formats)[1]
+
+    @property
+    def sure_step(self) -> int | None:
+        """The step, if it is surely training's: what the hang detector may count on. Else there is the log's growth.
+
+        "Step 4: wrap the model" and a bar without a name are none: many lines, or a loss or a learning rate are needed,
+        and a bar that is full has to begin again.
+        """
+        progress, memory = self._progress, self._memory
+        metric = progress.loss is not None or progress.lr is not None or progress.diverged
+        if metric or self._pattern is not None or not CERTAIN.isdisjoint(memory.formats):
+            return progress.step
+        over = memory.counter is not None and memory.counter == memory.counter_total
+        return progress.step if memory.stepped >= SURE_LINES and not over else None
 
     def feed(self, line: str, at: datetime, source: str) -> bool:
         """Read one line. Returns whether the step moved."""
@@ -177,7 +165,7 @@ class ProgressReader:
         """A new generation begins: its steps, its loads and its saves are its own."""
         self._progress = Progress(phase="startup", total=self._progress.total)
         old = self._memory
-        self._memory = _Memory(driver=old.driver, lines=old.lines, stepped=old.stepped, formats=old.formats)
+        self._memory = Memory(driver=old.driver, lines=old.lines, stepped=old.stepped, formats=old.formats)
 
     def to_state(self) -> dict[str, Any]:
         """Return what a successor needs to go on."""
@@ -190,7 +178,7 @@ class ProgressReader:
         if isinstance(state, dict):
             try:
                 progress = Progress.model_validate(state.get("progress"))
-                memory = _MEMORY.validate_python(state.get("memory"))
+                memory = MEMORY.validate_python(state.get("memory"))
             except ValidationError:
                 return reader
             reader._progress, reader._memory = progress, memory

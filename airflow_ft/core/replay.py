@@ -43,7 +43,7 @@ def alarms(detector: HangDetector, observed: Iterable[Observed]) -> list[Alarm]:
         if before is not None and at - before > 0.5:
             for now in ticks(before, at):
                 verdict = detector.check(now)
-                if verdict is not None and verdict.incident != incident:
+                if verdict is not None and verdict.incident != incident and not verdict.is_chatter:
                     incident = verdict.incident
                     found.append(alarm(now, verdict))
         detector.observe(at, step, phase)
@@ -56,7 +56,8 @@ def alarms(detector: HangDetector, observed: Iterable[Observed]) -> list[Alarm]:
 def detected_after(detector: HangDetector, last: float, cut: float, limit: float) -> float | None:
     """Return how long after ``cut`` the detector alarms if nothing comes after ``last``; ``None``: not in time."""
     for now in ticks(last, cut + limit):
-        if detector.check(now) is not None and now >= cut:
+        verdict = detector.check(now)
+        if verdict is not None and not verdict.is_chatter and now >= cut:
             return now - cut
     return None
 

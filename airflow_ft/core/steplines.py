@@ -62,7 +62,7 @@ _SETTING = re.compile(r"(?:Namespace|Config|Args|Arguments|LR|Scheduler)\(")
 _STAMP = re.compile(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?: |$)")
 _COUNTS_OTHERS = re.compile(  # "Total optimization steps = 1,250", "warmup steps: 2000"
     r"(?i)\b(?:total|optimi[sz]ation|accumulation|warm-?up|max(?:imum)?|sav(?:e|ing)|logging|num(?:ber)?(?: of)?"
-    r"|inference|diffusion|decay|every|per)[ _-]$"
+    r"|inference|diffusion|calibration|decay|every|per)[ _-]$"
 )
 _PROSE_AFTER = re.compile(r"\s*(?:of(?! epoch \d)|for|in)\s+[a-z]")
 _ERROR = re.compile(r"\b[A-Z]\w*(?:Error|Exception)\b|^Traceback|^\s+File \"|Watchdog caught|slurmstepd: error")

@@ -48,6 +48,19 @@ def test_an_alarm_says_when_and_why(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert progress(capsys, file, "--judgement-seconds", "1000")[0]["alarms"] == []
 
 
+@pytest.mark.story("PRG-07")
+def test_a_wrong_guess_falls_back_to_the_growth_of_the_log(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Ten hours of lines that nobody can read, behind five numbered steps of the set-up."""
+    file = tmp_path / "train.log"
+    lines = [f"{1_700_000_000 + 3 * n} Step {n}/5: wrap part {n} of the model" for n in range(1, 6)]
+    lines += [f"{1_700_000_015 + 60 * n} shard {n * 7919 % 10_000} is done" for n in range(600)]
+    file.write_text("\n".join(lines) + "\n")
+    (seen,) = progress(capsys, file)
+    assert (seen["last_step"], seen["alarms"]) == (5, [])
+    (cut,) = progress(capsys, file, "--cut", "10000")
+    assert 3_500 < cut["detected_after"] < 3_700
+
+
 def test_several_files_and_a_compressed_one(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     plain = stamped(tmp_path / "a b.log", [2.0] * 50)
     packed = tmp_path / "c.log.gz"

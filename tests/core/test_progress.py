@@ -281,3 +281,40 @@ def test_a_run_that_begins_again_in_another_nodes_log_is_seen(known: bool, quick
     steps_of(reader, "n2/output", range(14, 20), 2)
     assert reader.progress.step == 19
     assert (reader.progress.first_step_at or AT) > AT, "it began again"
+
+
+@pytest.mark.story("PRG-07")
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [f"Step {n}/5: wrap part {n} of the model" for n in range(1, 6)],
+        [f"  1%|#| {n}/100 [00:10<00:10,  9.9it/s]" for n in range(1, 101)],
+    ],
+    ids=["numbered set-up", "a bar without a name"],
+)
+def test_what_may_be_no_step_of_training_is_told_and_not_relied_on(lines: list[str]) -> None:
+    """It is shown, but a hang is not judged by it: the log's growth is."""
+    reader = ProgressReader.rebuilt([("log", line) for line in lines], AT)
+    assert (reader.progress.step is None, reader.sure_step) == (False, None)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "step 7 loss 2.1",
+        "step 7 lr 3e-4 done",
+        'ft-progress {"step":7}',
+        ':::MLLOG {"time_ms": 1, "key": "block_start", "metadata": {"step": 7}}',
+    ],
+)
+def test_one_line_with_a_metric_or_of_a_format_of_its_own_is_sure(line: str) -> None:
+    assert (
+        ProgressReader.rebuilt([("log", line)], AT).sure_step
+        == ProgressReader.rebuilt([("log", line)], AT).progress.step
+    )
+
+
+def test_many_steps_are_sure_without_a_metric() -> None:
+    assert ProgressReader.rebuilt([("log", f"step {n} done") for n in range(1, 17)], AT).sure_step == 16
+    bars = [f"  1%|#| {n}/100 [00:10<00:10,  9.9it/s]" for epoch in range(2) for n in range(1, 101)]
+    assert ProgressReader.rebuilt([("log", line) for line in bars[:150]], AT).sure_step == 150
