@@ -215,8 +215,8 @@ def _read_checkpoint(line: str) -> Sighting | None:
     if _SCRATCH.search(line):
         return Sighting(from_scratch=True, text=line[:300])
     about = _CHECKPOINT.search(line) is not None
-    if about and _HABIT.search(line):
-        return NOTHING
+    if about and _HABIT.search(line) and _HABIT.search(_PATH.sub(" ", _QUOTED_PATH.sub(" ", line))):
+        return NOTHING  # it tells when checkpoints are saved. A folder may have any name: /runs/each-size/step-60
     number = next((read_number(mark["n"]) for pattern in _MARKS if (mark := pattern.search(line))), None)
     if about and _SAVED.search(line):
         return Sighting(saved=number, phase="train", path=_read_path(line))

@@ -124,6 +124,9 @@ def test_traps_are_no_steps(line: str) -> None:
         ("successfully saved checkpoint from iteration      60 to /ckpt", 60),
         ("Finished saving checkpoint iter_0000060", 60),
         ("Saving checkpoints every 60 steps", None),
+        ("Saving checkpoints to /runs/sweep every 60 steps", None),
+        ("saved checkpoint step 60 (/runs/each-size/last.ckpt)", 60),
+        ("saved checkpoint to /runs/every-lr/step-000060.pt", 60),
     ],
 )
 def test_saved_checkpoints(line: str, saved: int | None) -> None:
