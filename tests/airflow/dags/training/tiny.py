@@ -19,6 +19,7 @@ parser.add_argument("--every", type=int, default=2, help="steps between checkpoi
 parser.add_argument("--interval", type=float, default=0.2, help="seconds a step takes")
 parser.add_argument("--crash-at", type=int, help="the step at which rank 0 fails")
 parser.add_argument("--times", type=int, default=1, help="how often it fails in all")
+parser.add_argument("--apart", type=int, default=0, help="each further failure is so many steps later")
 parser.add_argument("--code", type=int, default=7)
 parser.add_argument("--say", default="", help="a line printed before the failure")
 parser.add_argument("--say64", default="", help="bytes printed before the failure, in base64")
@@ -77,6 +78,10 @@ def fails():
     return True
 
 
+def crash_step():
+    return args.crash_at and args.crash_at + args.apart * faults(path(".faults"))
+
+
 def fail(step):
     sys.stdout.flush()
     if args.say:
@@ -127,7 +132,7 @@ while step < args.steps or (ENDLESS and not enough):
         while True:
             time.sleep(0.2)
     print(f"step {step}/{10**6 if ENDLESS else args.steps} loss {1.0 / step:.4f}", flush=True)
-    if args.crash_at == step and RANK == 0 and fails():
+    if crash_step() == step and RANK == 0 and fails():
         fail(step)
     if step % args.every == 0 and RANK == 0:
         with open(checkpoint + ".new", "w") as saved:
