@@ -13,6 +13,7 @@ _arg: Any = Arg  # untyped in Airflow
 DAG = _arg(("dag_id",), help="The DAG's id")
 RUN = _arg(("run_id",), help="The DAG run's id")
 TASK = _arg(("task_id",), help="The task's id")
+MAYBE_TASK = _arg(("task_id",), nargs="?", help="The task's id; all trainings of the DAG without it")
 MAP_INDEX = _arg(("--map-index",), type=int, default=-1, help="The index of a mapped task")
 JSON = _arg(("--json",), action="store_true", help="Print JSON instead of a table")
 CONN = _arg(("--conn",), action="append", help="Also check the Kubernetes cluster of this connection")
@@ -95,6 +96,12 @@ def get_cli_commands() -> list[CLICommand]:
                     help="Play policies against a trace of node faults",
                     func=lazy_load_command("airflow_ft.cli.simulate.simulate"),
                     args=SIMULATION,
+                ),
+                ActionCommand(
+                    name="plan",
+                    help="Say what would be submitted, under which policy, and who restarts what",
+                    func=lazy_load_command("airflow_ft.cli.plan.plan"),
+                    args=(DAG, MAYBE_TASK, JSON),
                 ),
                 ActionCommand(
                     name="doctor",

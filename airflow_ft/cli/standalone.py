@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import sys
 from collections.abc import Sequence
 
@@ -24,7 +25,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command. Returns the exit status."""
     args = _parser().parse_args(argv)
     try:
-        return int(args.run(args) or 0)
+        code = int(args.run(args) or 0)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:  # whoever reads has seen enough (| head); what is still buffered must not be told again
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except BackendError as error:
         print(f"airflow-ft: {error}", file=sys.stderr)
         return 1

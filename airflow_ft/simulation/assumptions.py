@@ -62,9 +62,10 @@ class Assumptions(CheckedSettings):
     blame: Seconds | Literal["table"] = setting(0.9, allowed="Give a share from 0 to 1, or table.")
     agents: bool = True
 
-    @field_validator("blame")
+    @field_validator("blame", mode="before")
     @classmethod
-    def _a_share(cls, blame: float | str) -> float | str:
-        if isinstance(blame, float) and not 0.0 <= blame <= 1.0:
-            raise ValueError(f"{blame:g} is not allowed. Give a share from 0 to 1, or table.")
+    def _a_share(cls, blame: object) -> object:
+        share = isinstance(blame, (int, float)) and not isinstance(blame, bool) and 0 <= blame <= 1
+        if not share and blame != "table":
+            raise ValueError(f"{blame!r:.40} is not allowed. Give a share from 0 to 1, or table.")
         return blame

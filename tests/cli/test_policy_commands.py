@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import json
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,8 @@ from airflow_ft.cli.definition import SIMULATION, get_cli_commands
 from airflow_ft.cli.simulate import own_arguments
 from airflow_ft.cli.standalone import main
 from airflow_ft.core.policy import PRESETS, FaultTolerancePolicy
+from airflow_ft.core.settings import SettingsError
+from airflow_ft.simulation.assumptions import Assumptions
 
 
 def test_airflows_simulate_has_the_arguments_and_defaults_of_ours() -> None:
@@ -28,7 +32,7 @@ def test_airflows_simulate_has_the_arguments_and_defaults_of_ours() -> None:
 def test_the_group_has_every_command() -> None:
     (group,) = get_cli_commands()
     names = {one.name for one in group.subcommands}
-    assert {"chain", "explain", "replay", "simulate", "doctor", "reap"} <= names
+    assert {"chain", "explain", "plan", "replay", "simulate", "doctor", "reap"} <= names
 
 
 @pytest.mark.parametrize("preset", PRESETS)
@@ -59,3 +63,19 @@ def test_the_schema_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
 def test_an_unknown_preset_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["policy", "show", "multi_nod"]) == 2
     assert "Did you mean multi_node?" in capsys.readouterr().err
+
+
+def test_a_share_of_blame_that_is_none_is_one_mistake() -> None:
+    """Not one for each kind of value that it could have been."""
+    for given in ("foo", 1.5, True):
+        with pytest.raises(SettingsError) as refused:
+            Assumptions(blame=given)
+        assert refused.value.problems == (f"blame: {given!r} is not allowed. Give a share from 0 to 1, or table.",)
+
+
+def test_a_reader_that_has_seen_enough_is_no_error() -> None:
+    """``airflow-ft policy schema | head -1`` leaves no traceback."""
+    program = "import sys; from airflow_ft.cli.standalone import main; sys.exit(main(['policy', 'schema']))"
+    command = ["sh", "-c", '"$1" -c "$2" | head -1', "sh", sys.executable, program]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("{\n", "")
