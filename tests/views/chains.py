@@ -93,6 +93,20 @@ class Tables:
             )
         self.session.commit()
 
+    def end_run(self, state: str) -> None:
+        """Give all runs a state; ``deleted``: nothing is left of them."""
+        from airflow.models.dagrun import DagRun
+        from airflow.models.task_state_store import TaskStateStoreModel
+        from airflow.models.taskinstance import TaskInstance
+        from sqlalchemy import delete, update
+
+        if state == "deleted":
+            for model in (TaskStateStoreModel, TaskInstance, DagRun):
+                self.session.execute(delete(model))
+        else:
+            self.session.execute(update(DagRun).values(state=state))
+        self.session.commit()
+
     def add_task(self, dag_id: str, task_id: str, state: str | None, run_id: str = "run") -> None:
         """Add a task instance that has stored nothing to a run that is there."""
         from airflow.models.taskinstance import TaskInstance

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime, timezone
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from airflow_ft.attempts.handing_on import OWN_BOOK
 from airflow_ft.attempts.ports import TryInfo
 from airflow_ft.core.chain import End
+from airflow_ft.plugins import ended_tasks
 from airflow_ft.views.books import keep_books, lost_books, run_exists
 from airflow_ft.views.debts import owed, strike_off
 from airflow_ft.views.records import ChainNotFoundError, read_chain
@@ -40,9 +43,6 @@ def begun() -> Grouped:
 
 def run_of(task: Grouped, *, state: str, result: str = "skipped", kept: dict[str, str] | None = None) -> Tables:
     """Airflow's tables: the watch has a newer book than the submission; ``kept`` is what the last task has kept."""
-    from airflow.models.dagrun import DagRun
-    from sqlalchemy import update
-
     made, newer = Tables(), task.book_record
     older: Any = {**newer, "serial": 0, "values": {**newer["values"]}}
     made.put({OWN_BOOK: json.dumps(older)}, "dag", task_id=SUBMIT)
@@ -51,8 +51,7 @@ def run_of(task: Grouped, *, state: str, result: str = "skipped", kept: dict[str
         made.put(kept, "dag", task_id=RESULT, state=result)
     else:
         made.add_task("dag", RESULT, result)
-    made.session.execute(update(DagRun).values(state=state))
-    made.session.commit()
+    made.end_run(state)
     return made
 
 
@@ -86,3 +85,22 @@ def test_what_the_last_task_has_kept_stands() -> None:
     assert lost_books(tables.session) == []
     keep_books(tables.session)
     assert read_chain(tables.session, "dag", "run", RESULT).chain == task.chain
+
+
+@pytest.mark.parametrize(("state", "found"), [("failed", 1), ("running", 0), ("deleted", 1)])
+def test_a_run_that_has_ended_leaves_no_job_and_one_that_a_person_has_cleared_meanwhile_keeps_it(
+    monkeypatch: pytest.MonkeyPatch, state: str, found: int
+) -> None:
+    """Between the end that was heard of and the look, ten seconds later."""
+    tables = run_of(begun(), state="running")
+
+    @contextmanager
+    def opened() -> Iterator[Any]:
+        yield tables.session
+
+    monkeypatch.setattr(ended_tasks, "database", opened)
+    ((key, before),) = ended_tasks._in_books(("dag", "run")).items()
+    assert key == ("dag", "run", RESULT, -1)
+    tables.end_run(state)
+    owed_now, _ = ended_tasks._left(key, before, True)
+    assert [one.ref.name for one in owed_now] == [before.attempts[0].name] * found
