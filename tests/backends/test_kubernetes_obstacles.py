@@ -237,10 +237,14 @@ def test_what_comes_on_all_nodes_but_one_makes_that_one_the_suspect(reason: str,
         [stuck(0, event("FailedMount", NFS, "11:05:00"))],
         [runs(0), *(stuck(n, event("FailedMount", NFS, "11:05:00")) for n in (1, 2))],
         [runs(0), stuck(1, event("FailedAttachVolume", ELSEWHERE, "11:05:00"))],
+        [runs(0), stuck(1, event("FailedMount", NFS, "11:05:00")), *(stuck(n) for n in (2, 3))],
     ],
 )
 def test_a_volume_that_comes_nowhere_or_is_held_elsewhere_blames_nobody(pods: list[Known]) -> None:
-    """On all nodes, on most, or on the only one: the storage. Who waits for what another one holds did nothing."""
+    """On all nodes, on most, or on the only one: the storage. Who waits for what another one holds did nothing.
+
+    Pods that are still being made count, too: of a large job not all were asked why.
+    """
     seen = picture(*pods)
     assert suspected_nodes(seen) == frozenset()
     diagnosis = diagnosed(seen)

@@ -150,7 +150,8 @@ def suspected_nodes(picture: Picture) -> frozenset[str]:
     """Return the nodes that keep their pods from starting while pods of this job run on others."""
     trains = [known for known in newest(picture.pods) if known.pod.node is not None and not known.vanished]
     stuck = {str(known.pod.node): known.obstacle for known in trains if known.obstacle and cant_start(picture, known)}
-    return suspected(stuck, (str(known.pod.node) for known in trains if known.pod.running))
+    creating = [str(known.pod.node) for known in trains if known.pod.creating]
+    return suspected(stuck, creating, (str(known.pod.node) for known in trains if known.pod.running))
 
 
 # --- one pod -----------------------------------------------------------------------------------------------------

@@ -79,15 +79,17 @@ def obstacle_of(events: Iterable[Mapping[str, Any]]) -> Obstacle | None:
     return missing or found
 
 
-def suspected(stuck: Mapping[str, Obstacle], running: Iterable[str]) -> frozenset[str]:
+def suspected(stuck: Mapping[str, Obstacle], creating: Iterable[str], running: Iterable[str]) -> frozenset[str]:
     """Return the nodes that are to blame for what their pods wait for: few of them, where more have it and run.
 
-    :param stuck: the obstacle on each node that has one.
-    :param running: the nodes on which pods of the same job have begun.
+    :param stuck: the obstacle on each node that is known to have one.
+    :param creating: the nodes on which pods of the same job are still being made: not all of them were asked why.
+    :param running: the nodes on which some have begun.
     """
     alone = {node for node, one in stuck.items() if one.kind is not Kind.MISSING and not one.held_elsewhere}
-    fine = set(running) - stuck.keys()
-    return frozenset(alone) if alone and len(stuck) <= len(fine) else frozenset()
+    waiting = stuck.keys() | set(creating)
+    fine = set(running) - waiting
+    return frozenset(alone) if alone and len(waiting) <= len(fine) else frozenset()
 
 
 def _read(reason: str, message: str) -> Obstacle:
