@@ -49,6 +49,7 @@ _OF_EPOCH = (
     re.compile(rf"(?i)\b(?:train(?:ing)?:?\s+)?epoch\s*:?\s*{_EPOCH}(?:/\d+)?\s*[:,|\-]?\s*{_WORD}[\[(]?\s*{_N}\b"),
     re.compile(rf"(?i)\bTrain(?:ing)?:?\s*{_EPOCH}\s*\[\s*{_N}\b"),
 )
+_OF_TRAIN = _OF_EPOCH[-1:]
 _PAIR = r"(\d{1,9})\s*/\s*(\d{1,9})"
 _BATCHES = re.compile(rf"^\W*\[batch={_PAIR}\]|\btraining:?\s+\[\s*{_PAIR}\]\s", re.IGNORECASE)
 _UNBOUNDED = (
@@ -87,17 +88,19 @@ def read_counted(line: str, has_metric: bool) -> Counted | None:
     low = line.lower()
     if "/" not in line and "%" not in line and "poch" not in low:
         return (_with_loss(line) if has_metric and ("batch" in low or line[:1] == "[") else None) or _round(line)
-    if _EVAL.search(line):
+    # A look for a word costs a twentieth of a search, and few lines have any of these.
+    epoch, train = "epoch" in low, "train" in low
+    if ("val" in low or "test" in low) and _EVAL.search(line):
         return Counted(0, evaluation=True)
-    if (found := _ITERATIONS.search(line)) is not None:
+    if train and (found := _ITERATIONS.search(line)) is not None:
         return Counted(int(found["step"]), int(found["total"]), restarts=False)
-    for pattern in _OF_EPOCH:
+    for pattern in _OF_EPOCH if epoch else _OF_TRAIN if train else ():
         if (found := pattern.search(line)) is not None:
             return _fraction(found, int(found["epoch"]))
-    if (found := _BATCHES.search(line)) is not None:
+    if ("[batch=" in low or train) and (found := _BATCHES.search(line)) is not None:
         step, total = next((found[n], found[n + 1]) for n in (1, 3) if found[n])
         return Counted(int(step), int(total), restarts=False)
-    for pattern in _UNBOUNDED:
+    for pattern in _UNBOUNDED if epoch else ():
         if (found := pattern.search(line)) is not None:
             return Counted(int(found["step"]), epoch=int(found["epoch"]))
     if (found := _TRAINING_BAR.match(line) if "%" in line else None) is not None:

@@ -270,7 +270,9 @@ class ProgressReader:
     def _drives(self, key: str, step: int, at: datetime, takeover: int) -> bool:
         memory = self._memory
         if memory.driver in (None, key):
-            self._remember(driver=key, advances={})
+            memory.driver = key
+            if memory.advances:
+                memory.advances = {}
             return True
         last, known = memory.last.get(key), self._progress.step
         repeats = takeover > 0 and known is not None and step <= known
@@ -317,7 +319,9 @@ class ProgressReader:
         if begins:
             changes |= {"first_step": step, "first_step_at": at}
         self._changes = changes  # ``_beside`` makes the new state, once a line: a copy costs as much as a search
-        self._remember(doubtful=None, increments=increments, new_run=False, advances={})
+        memory.doubtful, memory.increments, memory.new_run = None, increments, False
+        if memory.advances:
+            memory.advances = {}
         if memory.waiting:
             memory.waiting.clear()
 
@@ -329,7 +333,7 @@ class ProgressReader:
             saved = begun if saved is None else saved
             if loaded is None and self._progress.loaded is None:
                 loaded = self._memory.loading
-            self._remember(saving=None, saving_path=None, loading=None)
+            self._memory.saving = self._memory.saving_path = self._memory.loading = None
         elif seen.phase == "train" and saved is None and self._memory.saving is not None:
             saved = begun  # "saved checkpoint", without a number
             self._remember(saving=None, saving_path=None)
