@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -104,11 +104,13 @@ class Lab:
         tails = await self.backend.log_tails(ref, 1_000_000)
         return "\n".join(tail.data.decode("utf-8", "replace") for tail in tails)
 
-    async def watch(self, ref: JobRef, policy: FaultTolerancePolicy | None = None) -> Conclusion:
+    async def watch(
+        self, ref: JobRef, policy: FaultTolerancePolicy | None = None, excluded_nodes: Sequence[str] = ()
+    ) -> Conclusion:
         """Watch an attempt as Airflow's trigger does, to its end or to a decision."""
         info = TryInfo(dag_id="d", run_id="r", task_id="t", try_number=1, max_tries=1, ti_id="x")
         written = write_policy(policy or FaultTolerancePolicy.full())
-        order = WatchOrder(info=info, ref=ref, policy=written, nodes_needed=2)
+        order = WatchOrder(info=info, ref=ref, policy=written, nodes_needed=2, excluded_nodes=tuple(excluded_nodes))
         return await prepared_watch(order, PlainDesk()).watch()  # type: ignore[arg-type]
 
     async def eventually(self, look: Callable[[], Awaitable[T | None]], what: str, deadline: float = DEADLINE) -> T:

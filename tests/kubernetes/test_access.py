@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from airflow_ft.backends import connections
@@ -16,6 +18,7 @@ from tests.kubernetes.trainings import PROGRAM
 
 pytestmark = [pytest.mark.kubernetes]
 ACCOUNT = "airflow-ft-test"
+PLUGIN = "client.authentication.k8s.io/v1"
 RESTRICTED = {
     "allowPrivilegeEscalation": False,
     "capabilities": {"drop": ["ALL"]},
@@ -106,5 +109,58 @@ def test_what_is_not_allowed_is_named_with_what_will_not_work(lab: Lab) -> None:
         with pytest.raises((SubmissionRefusedError, UnreachableError), match="configmaps"):
             await lab.backend.submit(job, lab.submission())
         assert lab.kubectl("get", "jobs", "-o", "name") == ""
+
+    lab.play(story)
+
+
+@pytest.mark.story("WAT-16")
+def test_a_token_that_dies_while_training_runs_is_asked_for_anew(lab: Lab, tmp_path: Path) -> None:
+    """From the kubeconfig's own plugin; a 401 is no word on the job."""
+    account(lab, permissions.role())
+    credential = tmp_path / "credential.json"
+
+    def hand_out(holder: str) -> str:
+        """A token that dies with an object of this name."""
+        lab.kubectl("create", "secret", "generic", holder)
+        bound = ("--bound-object-kind=Secret", f"--bound-object-name={holder}")
+        token = lab.kubectl("create", "token", ACCOUNT, *bound).strip()
+        told = {"apiVersion": PLUGIN, "kind": "ExecCredential", "status": {"token": token}}
+        credential.write_text(json.dumps(told))
+        return token
+
+    admin = json.loads(lab.kubectl("config", "view", "--raw", "--minify", "-o", "json"))
+    plugin = {"apiVersion": PLUGIN, "command": "cat", "args": [str(credential)], "interactiveMode": "Never"}
+    context = {"cluster": admin["clusters"][0]["name"], "user": ACCOUNT}
+    config = {
+        **admin,
+        "users": [{"name": ACCOUNT, "user": {"exec": plugin}}],
+        "contexts": [{"name": "it", "context": context}],
+        "current-context": "it",
+    }
+
+    async def resolve(conn_id: str) -> ConnectionValues:
+        return ConnectionValues(conn_id, extra={"kube_config": json.dumps(config), "namespace": lab.namespace})
+
+    async def story(lab: Lab) -> None:
+        token = hand_out("first")
+        connections.use(resolve)
+        ref = await lab.submit("Job", "until-told")
+        await lab.until(ref, JobState.RUNNING)
+        hand_out("second")
+        lab.kubectl("delete", "secret", "first")
+
+        async def dead() -> bool:
+            url = f"{admin['clusters'][0]['cluster']['server']}/api/v1/namespaces/{lab.namespace}/pods"
+            async with httpx.AsyncClient(verify=False) as client:
+                answer = await client.get(url, headers={"Authorization": f"Bearer {token}"})
+            return answer.status_code == 401
+
+        await lab.eventually(dead, "the first token is dead")
+        groups = await lab.backend.dump_stacks(ref)
+        assert {group.node for group in groups} == {pod["spec"]["nodeName"] for pod in lab.pods()}, "exec asks anew too"
+        assert (await lab.backend.observe(ref)).state is JobState.RUNNING
+        assert "step 3/3" in await lab.output(ref)
+        lab.tell()
+        assert (await lab.until(ref, JobState.ENDED)).code == 0
 
     lab.play(story)
