@@ -24,12 +24,12 @@ from airflow_ft.core.rules import Signature
 # kind of evidence: (right, of) at first sight
 SEEN: dict[str, tuple[int, int]] = {
     "ambiguous": (39, 46),
-    "cascade": (49, 63),
-    "code": (26, 29),
-    "generic": (53, 71),
-    "likely": (119, 130),
+    "cascade": (55, 69),
+    "code": (30, 33),
+    "generic": (56, 74),
+    "likely": (124, 135),
     "planned": (33, 34),
-    "sure": (254, 261),
+    "sure": (273, 281),
     "weak": (13, 16),
     "words": (5, 7),
 }

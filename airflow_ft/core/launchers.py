@@ -63,7 +63,7 @@ _DEEPSPEED = re.compile(r"exits with return code = (-?\d+)")
 _SPAWN = re.compile(r"process (\d+) terminated with (?:signal (SIG\w+)|exit code (\d+))")
 _DIED = re.compile(r"died with <Signals\.\w+: (\d+)>")
 _SRUN = re.compile(
-    r"srun: error: ([\w.-]+): tasks? (\d+)(?:[-,]\d+)*: (Exited with exit code|Killed|Terminated)\s*(\d*)"
+    r"srun: error: ([\w.-]+): tasks? (\d+)(?:[-,]\d+)*: (Exited with exit code|Killed|Terminated|Out Of Memory)\s*(\d*)"
 )
 
 
@@ -116,7 +116,7 @@ class Launcher:
         elif (found := _MPIRUN.search(line)) is not None:
             self._add(Who(found[3], int(found[1])), -int(found[4]), line, number, pid=int(found[2]), first=True)
         elif (found := _SRUN.search(line)) is not None:
-            code = {"Killed": -9, "Terminated": -15}.get(found[3]) or int(found[4] or 1)
+            code = {"Killed": -9, "Out Of Memory": -9, "Terminated": -15}.get(found[3]) or int(found[4] or 1)
             self._add(Who(found[1], int(found[2])), code, line, number, first=not self._deaths)
         elif (end := self._exits.read(line)) is not None:
             self._add(end.who, end.code, line, number, pid=end.pid, first=not self._deaths)

@@ -142,6 +142,9 @@ def _blames_node(facts: Facts, reading: Reading, line: Finding, who: Who) -> boo
     return not line.signature.hardware or _has_second_sign(facts, reading, line, who)
 
 
+_RECEIVED = re.compile(
+    r"received(?::| from) ([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7])"
+)  # a port tells of it
 _PCI = re.compile(r"(?:\b|GPU|PCI:)([0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?)\b")
 _GPU = re.compile(r"\b(?:GPU|NPU|HPU|XPU|Device|device) ?#?:?(\d{1,2})\b")
 _PEER = re.compile(
@@ -150,6 +153,7 @@ _PEER = re.compile(
 )
 
 
+_SOURCE = re.compile(r"retrieving \w+ from \[(\d+)\]")  # the rank whose word the others wait for
 _GONE = re.compile(
     r"(?i)\b(?:unhealthy|stopped sending heartbeats|heartbeat (?:timeout|timed out|lost)|died|crashed|lost"
     r"|is down|(?:is|considered) dead|dead node|timed out\. It may|disconnected|unresponsive|not responding)\b"
@@ -173,10 +177,12 @@ def _in_text(line: Finding) -> list[Suspect]:
     fault_class = line.signature.fault_class
     if (address := line.captured.get("address")) is not None:
         return [Suspect(kind="address", name=address)]
-    if fault_class is FaultClass.HW_NODE and (found := _PCI.search(line.text)) is not None:
+    if fault_class is FaultClass.HW_NODE and (found := _RECEIVED.search(line.text) or _PCI.search(line.text)):
         return [Suspect(kind="gpu", name=found[1])]
     if fault_class in (FaultClass.HW_NODE, FaultClass.OOM_GPU) and (found := _GPU.search(line.text)) is not None:
         return [Suspect(kind="gpu", name=found[1])]
+    if fault_class is FaultClass.UNKNOWN and (found := _SOURCE.search(line.text)) is not None:
+        return [Suspect(kind="rank", name=found[1])]
     if fault_class is FaultClass.UNKNOWN and _GONE.search(line.text) is not None:
         rank, place = rank_in(line.text), place_in(line.text)
         if rank is not None or place is not None:
