@@ -62,7 +62,8 @@ def test_a_persons_answer_is_carried_out_and_the_chain_explained_and_replayed(ai
         assert kinds(chain).count("answered") == kinds(chain).count("fault") == 1
 
     explain = [f"ft explain asks {run.run_id} train --json" for run in runs.values()]
-    *explained, replayed = airflow.commands(*explain, "ft replay --policy full --dag asks --since 1h --json")
+    more = ("ft replay --policy full --dag asks --since 1h --json", "ft plan asks --json")
+    *explained, replayed, plan = airflow.commands(*explain, *more)
     for told in map(said, explained):
         assert [(one["same"], one["decision"]["answer"]) for one in told] == [(True, told[0]["decision"]["answer"])]
     assert [said(one)[0]["decision"]["answer"] for one in explained] == list(OPTIONS.values())
@@ -71,6 +72,7 @@ def test_a_persons_answer_is_carried_out_and_the_chain_explained_and_replayed(ai
     assert (totals["chains"], totals["decisions"], totals["inexact"]) == (3, 3, 0)
     assert totals["restarts"] == {"recorded": 1, "new": 0}, "nobody is asked, and a bug stops"
     assert totals["lost_recoveries"] == 1, "but running again has helped"
+    assert [(one["task"], one["backend"]) for one in said(plan)] == [("train", "local")]
 
 
 @pytest.mark.row("S4")
