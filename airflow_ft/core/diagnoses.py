@@ -151,9 +151,7 @@ def _nodes(told: Sequence[Evidence]) -> tuple[str, ...]:
 
 def excused(facts: Facts, reading: Reading, line: Finding) -> Diagnosis:
     """A line of the scheduler says that the end was planned."""
-    refused = line.signature.fault_class is FaultClass.HW_NODE and line.who.node  # its node is where to look
-    named = (Suspect(kind="address", name=refused),) if refused else ()
-    return from_line(facts, reading, line, None).but(suspects=named, disruption=line.signature.disruption)
+    return from_line(facts, reading, line, None).but(suspects=(), disruption=line.signature.disruption)
 
 
 def silent(facts: Facts, reading: Reading, death: Death) -> Diagnosis:
