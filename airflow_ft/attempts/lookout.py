@@ -153,9 +153,9 @@ class Lookout:
 
     def _take_line(self, line: str, source: str, now: datetime) -> None:
         self._reader.feed(line, now, source)
-        step = self._reader.sure_step
-        self._hang.observe(now.timestamp(), step, self._reader.progress.phase)
-        if step is None:
+        progress = self._reader.progress
+        self._hang.observe(now.timestamp(), progress.step, progress.phase)
+        if self._reader.sure_step is None:
             self._hang.grows(now.timestamp())
         if self._end is not None and self._end.search(line):
             self._said_end = True

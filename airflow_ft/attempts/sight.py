@@ -111,10 +111,9 @@ class Sight:
         before = self.progress
         moved = self._reader.feed(line, now, source)
         after = self.progress
-        step = self._reader.sure_step
         if moved or after.phase != before.phase:
-            self._hang.observe(now.timestamp(), step, after.phase)
-        if step is None and "ft-agent " not in line:
+            self._hang.observe(now.timestamp(), after.step, after.phase)
+        if self._reader.sure_step is None and "ft-agent " not in line:
             self._hang.grows(now.timestamp())
         if moved:
             self.samples.clear()

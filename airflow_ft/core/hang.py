@@ -101,6 +101,7 @@ class _State(Record):
     longest: dict[str, float] = Field(default_factory=dict)  # of each phase, and of the first step after each
     incident: int = 0
     hung: bool = False
+    doubtful: bool = False  # what was read as steps may be none
     finished: bool = False  # training said that it is over: what still comes (last evaluations, uploads) has no rhythm
     rhythm: RhythmState = RhythmState()
 
@@ -115,7 +116,7 @@ class HangDetector:
         self._last_call: float | None = None
         self._gaps: list[float] = []
         self._step: int | None = None
-        self._stepped = self._ever_stepped = self._hung = self._finished = False
+        self._stepped = self._ever_stepped = self._hung = self._finished = self._doubtful = False
         self._phase: str | None = None
         self._before: str | None = None
         self._silence = self._in_phase = self._waited = self._skipped = 0.0
@@ -137,10 +138,11 @@ class HangDetector:
     def grows(self, at: float) -> None:
         """A line came, and nothing surely says a step: the log's growth is all there is to go by.
 
-        It restarts the clock that runs, but not for ever (``PATIENCE``).
+        Until the next step the start-up clock runs. Each such line restarts it, but not for ever (``PATIENCE``).
         """
         self._pass_time(at)
         self._in_phase = 0.0
+        self._doubtful = True
 
     def check(self, now: float) -> HangVerdict | None:
         """Say whether the silence is too long by now. The verdict is repeated until progress returns."""
@@ -160,7 +162,7 @@ class HangDetector:
     def restarted(self) -> None:
         """A new generation begins: start-up again. What was learned about the rhythm stays."""
         self._step = self._phase = self._before = None
-        self._stepped = self._hung = self._finished = False
+        self._stepped = self._hung = self._finished = self._doubtful = False
         self._silence = self._in_phase = self._skipped = 0.0
 
     @property
@@ -176,7 +178,7 @@ class HangDetector:
     def threshold(self) -> float:
         """Return the silence that is allowed right now, in seconds."""
         config = self.config
-        if not self._stepped or self._phase in _STARTUP_WORDS:
+        if not self._stepped or self._doubtful or self._phase in _STARTUP_WORDS:
             return config.startup_seconds
         if config.judgement_seconds is not None:
             return config.judgement_seconds
@@ -210,6 +212,7 @@ class HangDetector:
             longest=self._longest,
             incident=self._incident,
             hung=self._hung,
+            doubtful=self._doubtful,
             finished=self._finished,
             rhythm=self._rhythm.to_state(),
         ).to_record()
@@ -267,7 +270,7 @@ class HangDetector:
         self._step, self._phase, self._before = step, phase, None
         self._stepped, self._ever_stepped = begins, self._ever_stepped or begins
         self._silence = self._in_phase = self._skipped = 0.0
-        self._hung = False
+        self._hung = self._doubtful = False
 
     def _is_learnt(self) -> bool:
         """Whether the silence that ends is a part of the rhythm: a long one that was called a hang is none."""

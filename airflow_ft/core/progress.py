@@ -107,7 +107,7 @@ class ProgressReader:
     def sure_step(self) -> int | None:
         """The step, if it is surely training's: what the hang detector may count on. Else there is the log's growth.
 
-        "Step 4: wrap the model" and a bar without a name are none: many lines, or a loss or a learning rate are needed,
+        "Step 4: wrap the model" and a bar without a name are none: ten lines, or a loss or a learning rate are needed,
         and a bar that is full has to begin again.
         """
         progress, memory = self._progress, self._memory

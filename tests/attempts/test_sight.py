@@ -74,6 +74,25 @@ def test_pods_that_share_a_node_are_told_apart_and_a_rank_that_was_placed_anew_c
     ]
 
 
+@pytest.mark.story("PRG-07")
+def test_numbered_parts_of_a_set_up_are_no_rhythm_and_steps_without_a_loss_are_one() -> None:
+    """The first are given the start-up clock; of the second the rhythm is learned from the first one on."""
+    clock = Clock()
+    sight = look(clock)
+    for clock.second in range(5):  # type: ignore[assignment]
+        read(sight, "n1/output", f"Step {clock.second}/5: wrap a part of the model")
+    for clock.second in range(5, 30_000, 50):  # type: ignore[assignment]
+        read(sight, "n1/output", f"shard {clock.second} is done")
+        assert sight.verdict() is None or clock.second > 4 * 3_600
+    clock.second, sight = 0.0, look(clock)
+    for clock.second in range(18):  # type: ignore[assignment]
+        read(sight, "n1/output", f"step {clock.second} done")
+        sight.verdict()
+    clock.second += 3 + 10 + 1
+    verdict = sight.verdict()
+    assert verdict is not None and verdict.last_step == 17
+
+
 def test_the_agents_lines_are_no_growth_of_the_log() -> None:
     """Else a job that never starts would look alive for as long as its agent is."""
     clock = Clock()
