@@ -163,6 +163,7 @@ def states(airflow: Harness, run: Run) -> dict[str, str]:
 
 @pytest.mark.story("LIF-06")
 @pytest.mark.story("LIF-09")
+@pytest.mark.story("SUB-08")
 def test_groups_may_be_mapped_may_test_nodes_and_may_time_out_with_their_run(airflow: Harness) -> None:
     """Three runs at once."""
     mapped = airflow.start("explicit_mapped", name="mapped-groups")
@@ -186,7 +187,7 @@ def check_mapped(airflow: Harness, run: Run) -> None:
 
 
 def check_tested(airflow: Harness, run: Explicit) -> None:
-    """What a preflight and a bisect have found, the attempts after them avoid."""
+    """What a preflight and a bisect have found, the attempts after them avoid. It is watched in the worker."""
     found = states(airflow, run)
     assert [found[f"attempt_0.{name}"] for name in ("bisect", *ACTIONS)] == ["success", "skipped", "success", "skipped"]
     chain = airflow.chain(run)

@@ -75,6 +75,7 @@ with dag("explicit_apart"):
         job=apart,
         policy=SEARCHING,
         attempts=2,
+        deferrable=False,
         on_attempt=note,
         stages={
             "preflight": lambda: PreflightOperator(
