@@ -9,6 +9,7 @@ Exit status: 0, or 2 for a DAG that isn't there or has no training.
 from __future__ import annotations
 
 import json
+import re
 from argparse import Namespace
 from collections.abc import Iterable
 from typing import Any
@@ -18,6 +19,8 @@ from airflow_ft.cli.policy import summary
 from airflow_ft.core.policy import FaultTolerancePolicy
 
 CANNOT = 2
+# In a command line, or in a list of words that was written as JSON. Without it the agent sets torchrun's limit to 0.
+_LAUNCHER = re.compile(r'--max[-_]restarts(?:=|\s+|", ")(\d+)')
 UNKNOWN_YET = "The manifest has templates: which of its settings are changed is said when it is submitted."
 
 
@@ -58,11 +61,24 @@ def as_text(one: dict[str, Any]) -> str:
 
 
 def _of_job(job: TrainingJob) -> dict[str, Any]:
+    known: dict[str, Any]
     try:
         known = {"nodes": job.nodes_needed(), "gpus": job.gpus(), "changed": list(job.remarks())}
     except ValueError:  # text with templates is understood after they are rendered
         known = {"nodes": 0, "gpus": 0, "changed": [UNKNOWN_YET]}
+    known["changed"] += _of_launcher(job)
     return {"backend": job.backend, **known}
+
+
+def _of_launcher(job: TrainingJob) -> list[str]:
+    """Say that the command lets torchrun restart by itself, which no setting of ours outweighs."""
+    found = _LAUNCHER.search(json.dumps(job.model_dump(mode="json")))
+    if found is None or int(found[1]) == 0:
+        return []
+    return [
+        f"torchrun restarts its processes by itself, {found[1]} times (--max-restarts in the command): that is "
+        "counted, and taken over where they gain no step. Leave the option out, so that one party restarts."
+    ]
 
 
 def _of_policy(policy: FaultTolerancePolicy) -> dict[str, Any]:

@@ -66,6 +66,22 @@ def test_each_mode_says_what_it_does(policy: FaultTolerancePolicy, said: str) ->
     assert (one["restarts"], one["nodes"]) == ([said], 2)
 
 
+@pytest.mark.story("PRG-05")
+@pytest.mark.parametrize(
+    ("job", "times"),
+    [
+        (LocalJob(command="torchrun --max-restarts=3 train.py"), "3 times"),
+        (LocalJob(command=["torchrun", "--max_restarts", "12", "train.py"]), "12 times"),
+        (LocalJob(command="torchrun --max-restarts=0 train.py"), ""),
+        (LocalJob(command="torchrun train.py"), ""),
+    ],
+)
+def test_a_launcher_that_restarts_by_itself_is_said(job: LocalJob, times: str) -> None:
+    (one,) = command.planned([task(job)])
+    assert len(one["changed"]) == bool(times)
+    assert times in " ".join(one["changed"])
+
+
 def test_a_manifest_with_templates_and_tasks_that_do_not_train(tmp_path: Path) -> None:
     """What is not known yet is said to be so; other tasks are left out."""
     text = "apiVersion: batch/v1\nkind: Job\nmetadata: {name: '{{ ds }}'}\n"
