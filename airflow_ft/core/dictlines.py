@@ -24,7 +24,7 @@ _NO_LITERAL = re.compile(
 )
 _STEP_KEYS = (
     "step", "global_step", "iteration", "iter", "num_updates", "train/global_step", "train_num_updates",
-    "current_steps", "trainer/global_step", "training/global_step", "train_step", "update",
+    "current_steps", "trainer/global_step", "training/global_step", "train_step", "update", "_step",
 )  # fmt: skip
 _TOTAL_KEYS = ("total", "max_steps", "total_steps")
 _FRACTION = re.compile(r"(\d{1,12})/(\d{1,12})")

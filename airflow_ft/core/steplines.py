@@ -56,7 +56,7 @@ _METRIC = re.compile(
     r"|(?:step_?|iter_?)?time|dt|elapsed|eta|acc(?:uracy)?|ppl|it/s|s/it|throughput|skipped|memory|mem)\s*[:=(/ ]"
 )
 _LEAD = re.compile(
-    r"(?i)(?:\[[^\]]*\]|\([^)]*\)|[\W\d_]|\b(?:info|debug|warn(?:ing)?|train(?:er|ing)?|main|root|[TZ])\b)*"
+    r"(?i)(?:\[[^\]]*\]|\([^)]*\)|[\W\d_]|\b(?:info|debug|warn(?:ing)?|train(?:er|ing)?|main|root|completed|finished|[TZ])\b)*"
 )
 _SETTING = re.compile(r"(?:Namespace|Config|Args|Arguments|LR|Scheduler)\(")
 _STAMP = re.compile(r"20\d\d-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?(?: |$)")

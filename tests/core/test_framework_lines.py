@@ -88,6 +88,8 @@ TRAINING = {
     "it": "it {n}/1000 loss 2.31",
     "batch": "Batch {n}/1000, loss=2.31",
     "batch2": "epoch 3 batch {n} loss 2.31",
+    "completed": "Completed step {n} of 500 in 0.5s",
+    "wandb": '{{"_step": {n}, "loss": 2.31}}',
     "quickstart": "loss: 2.303494  [{n:5d}/60000]",
     "cifar": "[1, {n:5d}] loss: 2.164",
     "tutorial": "  batch {n} loss: 0.91",
