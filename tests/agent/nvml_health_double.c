@@ -1,5 +1,5 @@
 /* A double of NVML's library for the preflight: it says that it is one. NVML_DOUBLE names a file with a line for each
- * GPU: "uncorrected-ECC-errors throttle-reasons". What it doesn't have, pynvml reports as "function not found". */
+ * GPU: "uncorrected-ECC-errors throttle-reasons"; with "{node}" at its end, one for each node. What it doesn't have, pynvml reports as "function not found". */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,7 +11,12 @@ static unsigned device_count;
 const char *nvml_double = "this is a double of NVML";
 
 int nvmlInitWithFlags(unsigned flags) {
-  FILE *file = fopen(getenv("NVML_DOUBLE") ? getenv("NVML_DOUBLE") : "", "r");
+  const char *given = getenv("NVML_DOUBLE") ? getenv("NVML_DOUBLE") : "", *node = getenv("FT_NODE");
+  char path[4096];
+  size_t length = strlen(given), mark = strlen("{node}");
+  int of_node = length >= mark && !strcmp(given + length - mark, "{node}");
+  snprintf(path, sizeof path, "%.*s%s", (int)(of_node ? length - mark : length), given, of_node && node ? node : "");
+  FILE *file = fopen(path, "r");
   (void)flags;
   if (!file) return 9; /* NVML_ERROR_DRIVER_NOT_LOADED */
   device_count = 0;

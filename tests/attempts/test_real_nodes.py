@@ -5,9 +5,14 @@ Each chain is driven as the operator drives it: start, watch, record, until it s
 
 from __future__ import annotations
 
+import importlib.util
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,6 +25,7 @@ from airflow_ft.core.faults import FaultClass
 from airflow_ft.core.policy import FaultTolerancePolicy
 from tests.attempts.dict_store import DictStore
 from tests.attempts.real_task import Driver
+from tests.systems.disks import fill_up, mounted
 
 pytestmark = [pytest.mark.row("S4"), pytest.mark.row("S3"), pytest.mark.timeout(280)]
 
@@ -101,6 +107,47 @@ def test_a_node_that_fails_its_preflight_is_excluded_charged_and_known_to_the_ne
     assert "n1" not in only.nodes
     assert only.excluded_nodes == (), "it is no exclusion of the chain: it ends with the quarantine"
     assert any(line.startswith("n1 is in quarantine until") for line in other.said)
+
+
+@contextmanager
+def full_disk(scratch: Path) -> Iterator[tuple[dict[str, str], dict[str, object]]]:
+    """The checkpoint folder of n1 is on a disk that is full."""
+    with mounted(scratch / "n1", 1) as disk:
+        fill_up(disk)
+        yield {}, {"set": "quick", "skip": SKIPPED, "checkpoints": str(scratch / "{node}")}
+
+
+@contextmanager
+def ecc_errors(scratch: Path) -> Iterator[tuple[dict[str, str], dict[str, object]]]:
+    """A GPU of n1 has errors that were not corrected: a double of NVML's library, and the real pynvml."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if compiler is None or importlib.util.find_spec("pynvml") is None:
+        pytest.skip("the double of NVML takes a C compiler and pynvml")
+    source = Path(__file__).parents[1] / "agent" / "nvml_health_double.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", scratch / "libnvidia-ml.so.1", source], check=True)
+    for node in ("n1", "n2", "n3", "n4"):
+        (scratch / f"gpus-{node}").write_text("0 0\n7 0\n" if node == "n1" else "0 0\n0 0\n")
+    env = {"LD_LIBRARY_PATH": str(scratch), "NVML_DOUBLE": str(scratch / "gpus-{node}")}
+    others = ("disk-size root", "disk-size shm", "disk-free root", "memory-free", "xid", "shm-leftovers", "cpu-speed")
+    yield env, {"set": "standard", "skip": others, "needs": {"gpus": 2}}
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"), [(full_disk, "No space left"), (ecc_errors, "GPU 1: 7 uncorrected ECC errors")]
+)
+def test_a_node_that_is_really_bad_is_found_excluded_and_training_recovers_without_it(
+    root: str, tmp_path: Path, bad: Any, said: str
+) -> None:
+    """Seen in the chain: which node, what it has, and that the next attempt ran elsewhere."""
+    with bad(tmp_path) as (env, looks):
+        training = job(root, tmp_path, nodes=2).model_copy(update={"env": env})
+        task = Driver(training, policy(preflight=looks))
+        chain = task.run()
+    assert chain.concluded is End.SUCCEEDED, task.said
+    first, second = task.attempts
+    diagnosis = first.incidents[-1].diagnosis
+    assert diagnosis.suspect_nodes == ("n1",) and said in diagnosis.text
+    assert second.excluded_nodes == ("n1",) and "n1" not in second.nodes
 
 
 @pytest.mark.row("M9")
