@@ -248,14 +248,22 @@ class ProgressReader:
         if memory.counter_total is not None and seen.total != memory.counter_total:
             return None if self._progress.phase == "eval" or seen.total is None else self._other_counter(seen)
         base = memory.base
-        counter, length = memory.counter, memory.counter_total or memory.counter
+        counter, length, usual = memory.counter, memory.counter_total or memory.counter, self._progress.every
         if counter is not None and length:
             if seen.epoch is not None and memory.epoch is not None and seen.epoch > memory.epoch:
                 base += length * min(seen.epoch - memory.epoch, 1_000)
-            elif seen.step < counter and memory.counter_total and counter >= 0.95 * length:
+            elif self._begins_again(seen.step, counter, memory.counter_total):
                 base += length
+            elif seen.step < counter and seen.total is None and seen.epoch is None and seen.step <= (usual or 0):
+                base += counter  # of unknown length: it began again where it began before
         self._remember(base=base, counter=seen.step, counter_total=seen.total, epoch=seen.epoch)
         return base + seen.step
+
+    def _begins_again(self, step: int, counter: int, total: int | None) -> bool:
+        if total is None or step != total or step != counter:
+            return total is not None and step < counter and counter >= 0.95 * total
+        # A full bar after a full bar is a repetition, unless each line is one, as with ``verbose=2`` of Keras.
+        return self._progress.first_step == total and all(step % total == 0 for step in self._memory.increments)
 
     def _other_counter(self, seen: Sighting) -> int | None:
         # A bar of another length: an evaluation without a name, or the last, shorter epoch. Ours goes on from its end.

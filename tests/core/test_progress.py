@@ -321,3 +321,22 @@ def test_many_steps_are_sure_without_a_metric() -> None:
     assert ProgressReader.rebuilt([("log", f"step {n} done") for n in range(1, 11)], AT).sure_step == 10
     bars = [f"  1%|#| {n}/100 [00:10<00:10,  9.9it/s]" for epoch in range(2) for n in range(1, 101)]
     assert ProgressReader.rebuilt([("log", line) for line in bars[:150]], AT).sure_step == 150
+
+
+@pytest.mark.story("PRG-09")
+@pytest.mark.parametrize(
+    ("lines", "step"),
+    [
+        (["100/100 - 12s - 120ms/step - loss: 2.1 - val_loss: 2.0"] * 12, 1_200),
+        ([f"  batch {n} loss: 0.91" for _ in range(3) for n in range(1_000, 15_001, 1_000)], 45_000),
+        ([f"[{epoch}, {n:5d}] loss: 2.164" for epoch in (1, 2, 3) for n in range(2_000, 12_001, 2_000)], 36_000),
+        ([f"Epoch 4: 100%|##| {n}/100 [00:10<00:00, 9.0it/s, loss=2.1]" for n in (98, 99, 100, 100, 100)], 100),
+    ],
+    ids=["one line an epoch", "no total", "the epoch beside it", "a full bar that is said again"],
+)
+def test_counters_that_begin_again_make_one_count(lines: list[str], step: int) -> None:
+    reader, seen = ProgressReader(), []
+    for line in lines:
+        reader.feed(line, AT, "log")
+        seen.append(reader.progress.step or 0)
+    assert (seen[-1], seen) == (step, sorted(seen))
