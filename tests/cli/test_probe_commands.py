@@ -56,7 +56,7 @@ def test_bisect_of_good_nodes_finds_nothing(root: str, capsys: Output) -> None:
         (["--nodes", "n1,n9"], "n9 not in service. In service are n1, n2, n3, n4."),
         (["--nodes", "n1"], "nodes: 1 given, a test needs 2"),
         (["--backend", "kubernetes"], "is not allowed here. Give local, or use an operator."),
-        (["--backend", "nowhere"], "Known are: kubernetes, local."),
+        (["--backend", "nowhere"], "Known are: foreign, kubernetes, local."),
         (["--group-min", "0", "--seconds", "-1"], "seconds: -1.0 is not allowed"),
     ],
 )
