@@ -20,7 +20,7 @@ demo: venv
 	$(BIN)/python -m demo $(ARGS)
 
 test: venv
-	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadscope $(ARGS)
 
 kubernetes: venv
 	$(BIN)/python -m tests.systems.kubernetes.command run

@@ -16,21 +16,27 @@ import pytest
 from tests.systems.kubernetes.fixtures import kubernetes, namespace, own_nodes  # noqa: F401 (fixtures for all folders)
 
 SYSTEMS = frozenset({"airflow", "browser", "kubernetes", "postgres", "ray", "slurm", "torch"})
-BIG_SYSTEMS = SYSTEMS - {"torch"}  # each is started once, for all of its tests
+# Their systems are started once, for all of their tests, which wait most of the time.
+BIG_SYSTEMS = tuple(f"tests/{folder}/" for folder in ("airflow", "browser", "kubernetes", "systems"))
 PREPARED = frozenset(filter(None, os.environ.get("AIRFLOW_FT_PREPARED", "").split(",")))
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist asks for the groups
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Two groups run side by side (``pytest -n 2 --dist loadgroup``): the tests of big systems, and all others.
-
-    Browser tests come last in theirs: the event loop of Playwright's sync API counts as running in this thread until it
-    is closed, and no test beside it could call ``asyncio.run``.
-    """
-    for item in items:
-        big = any(item.get_closest_marker(system) for system in BIG_SYSTEMS)
-        item.add_marker(pytest.mark.xdist_group("big systems" if big else "others"))
+    """Browser tests come last: the event loop of Playwright's sync API counts as running in this thread until it is
+    closed, and no test beside it could call ``asyncio.run``."""
     items.sort(key=lambda item: item.get_closest_marker("browser") is not None)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Two groups run side by side (``pytest -n 2 --dist loadscope``): the tests of big systems, and all others."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class TwoGroups(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return "big systems" if nodeid.startswith(BIG_SYSTEMS) else "others"
+
+    return TwoGroups(config, log)
 
 
 @pytest.hookimpl(hookwrapper=True)
