@@ -1,7 +1,7 @@
 # The verbs of this project. Each one installs what it needs.
 #   make demo            the main job: a real Airflow keeps a real training alive (ARGS=--keep, ARGS='--json FILE')
 #   make test            all tests that this machine can host, those of big systems beside the others
-#                        (ARGS='-m "not airflow"', ARGS='-n 0 tests/core' …)
+#                        (ARGS='-m "not airflow"', ARGS='-n 0 tests/core' …; ARGS='-m thorough': what CI leaves out)
 #   make kubernetes      a real Kubernetes on this machine, until Ctrl-C (root, Go and containerd; a quarter of an hour
 #                        to build once)
 #   make lint            ruff, mypy, import layers

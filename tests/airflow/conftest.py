@@ -13,14 +13,16 @@ from tests.systems import disks, postgres
 
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker of this folder."""
-    config.addinivalue_line("markers", "both_databases: runs on sqlite and on PostgreSQL")
+    told = "both_databases(thorough=False): runs on sqlite and on PostgreSQL, there perhaps only with -m thorough"
+    config.addinivalue_line("markers", told)
 
 
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Give each test its databases; pytest keeps the tests of one database together."""
     if "airflow" in metafunc.fixturenames:
         both = metafunc.definition.get_closest_marker("both_databases")
-        databases = ["sqlite", "postgresql"] if both else ["sqlite"]
+        marks = [pytest.mark.thorough] if both and both.kwargs.get("thorough") else []
+        databases = ["sqlite", pytest.param("postgresql", marks=marks)] if both else ["sqlite"]
         metafunc.parametrize("airflow", databases, indirect=True, scope="session")
 
 

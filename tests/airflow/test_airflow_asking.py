@@ -38,7 +38,7 @@ def said(printed: str) -> Any:
 @pytest.mark.row("S4")
 @pytest.mark.row("S11")
 @pytest.mark.row("P15")
-@pytest.mark.both_databases
+@pytest.mark.both_databases(thorough=True)
 def test_a_persons_answer_is_carried_out_and_the_chain_explained_and_replayed(airflow: Harness) -> None:
     """An answer so early may cost the try that would take it (airflow-notes §11.1): what was said is done all the same.
 

@@ -107,6 +107,7 @@ def outage(airflow: Harness, how: str) -> None:
 
 
 @pytest.mark.story("LIF-01")
+@pytest.mark.thorough
 @pytest.mark.timeout(1200)  # twenty starts of Airflow's parts
 def test_twenty_outages_leave_the_job_and_its_attempt_alone(airflow: Harness) -> None:
     """One training, from the first outage to the last: the same processes, one attempt, and it is still watched."""

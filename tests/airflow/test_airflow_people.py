@@ -98,7 +98,7 @@ def test_a_task_that_is_ended_while_nobody_is_there_is_found_by_reap(airflow: Ha
 
 
 @pytest.mark.story("LIF-09")
-@pytest.mark.both_databases
+@pytest.mark.both_databases(thorough=True)
 def test_a_job_that_nobody_can_stop_is_owed_told_once_and_stopped_when_it_can_be(
     airflow: Harness, small_disk: Path
 ) -> None:

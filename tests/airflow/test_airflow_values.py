@@ -27,7 +27,7 @@ def hostile(error: bytes) -> str:
 
 
 @pytest.mark.story("WAT-06")
-@pytest.mark.both_databases
+@pytest.mark.both_databases(thorough=True)
 def test_hostile_output_reaches_the_chain_and_stops_no_triggerer(airflow: Harness) -> None:
     """One training stops with it, one is resubmitted; a third one is watched beside them all the time."""
     died = len(airflow.deaths)
