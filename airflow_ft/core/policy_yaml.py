@@ -45,6 +45,13 @@ _Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:true|Tru
 _Loader.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
 
 
+class _Dumper(yaml.SafeDumper):
+    """Quotes a text that YAML 1.1 *or* our reader would take for something else, as ``0E0``."""
+
+
+_Dumper.add_implicit_resolver("tag:yaml.org,2002:float", _NUMBER, list("-+.0123456789"))
+
+
 def read_document(path: str | Path) -> Any:
     """Return what a YAML file holds. Raises ``SettingsError`` that names the file and, for bad YAML, the line."""
     try:
@@ -76,4 +83,4 @@ def parse_document(text: str) -> Any:
 
 def write_document(document: dict[str, Any]) -> str:
     """Return YAML that ``read_document`` reads back, also in a reader of YAML 1.1."""
-    return str(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, width=110))
+    return str(yaml.dump(document, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=110))

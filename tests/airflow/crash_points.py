@@ -47,6 +47,8 @@ TRIGGER = (
 )
 # In the triggerer, for an attempt that is stopped.
 STOP = ("conclude.before_stop", "conclude.written", "conclude.after_stop")
+# Those of both at which a decision is half carried out.
+DECIDED = ("conclude.decided", "conclude.written", "conclude.ordered", "conclude.before_stop")
 # In the triggerer, once a person has ended a task.
 KILL = ("trigger.kill",)
 

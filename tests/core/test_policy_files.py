@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from airflow_ft.core.faults import FaultClass
@@ -143,6 +143,7 @@ texts = st.text(st.characters(codec="utf-8", exclude_characters="\x85\u2028\u202
 
 @settings(max_examples=60, deadline=None)
 @given(st.recursive(plain | texts, lambda inner: st.lists(inner) | st.dictionaries(texts, inner), max_leaves=8))
+@example({"0E0": None, "1e3": "1e3", ".5e1": ["-1E5"]})
 def test_what_is_written_is_read_back(value: Any) -> None:
     assert parse_document(write_document({"it": value})) == {"it": value}
 
