@@ -18,6 +18,7 @@ from tests.systems.kubernetes.fixtures import kubernetes, namespace, own_nodes  
 SYSTEMS = frozenset({"airflow", "browser", "kubernetes", "postgres", "ray", "slurm", "torch"})
 # Their systems are started once, for all of their tests, which wait most of the time.
 BIG_SYSTEMS = tuple(f"tests/{folder}/" for folder in ("airflow", "browser", "kubernetes", "systems"))
+NICE = 10
 PREPARED = frozenset(filter(None, os.environ.get("AIRFLOW_FT_PREPARED", "").split(",")))
 
 
@@ -37,6 +38,13 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return "big systems" if nodeid.startswith(BIG_SYSTEMS) else "others"
 
     return TwoGroups(config, log)
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Let the others take what the big systems leave: these have heartbeats to keep."""
+    beside = "PYTEST_XDIST_WORKER" in os.environ and not item.nodeid.startswith(BIG_SYSTEMS)
+    if beside and os.nice(0) == 0:
+        os.nice(NICE)
 
 
 @pytest.hookimpl(hookwrapper=True)
