@@ -13,7 +13,8 @@ from datetime import datetime
 
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.attempts.quarantine import PREFIX, Quarantine, SharedStore
-from airflow_ft.backends.base import Backend, BackendError, Cordons
+from airflow_ft.backends.abilities import Cordons
+from airflow_ft.backends.base import Backend, BackendError
 from airflow_ft.backends.registry import UnknownBackendError, create_backend
 from airflow_ft.core.quarantine import under_the_cap
 

@@ -20,7 +20,8 @@ from pydantic import AwareDatetime, Field, JsonValue
 
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.attempts.ports import Desk, TryInfo
-from airflow_ft.backends.base import BackendError, Cursors, JobState, LogChunk, PodSelection, SeesPods
+from airflow_ft.backends.abilities import PodSelection, SeesPods
+from airflow_ft.backends.base import BackendError, Cursors, JobState, LogChunk
 from airflow_ft.backends.log_files import MOST_FILES, read_files
 from airflow_ft.backends.registry import create_backend
 from airflow_ft.core.chain import JobRef

@@ -13,7 +13,8 @@ from __future__ import annotations
 from airflow_ft.attempts.deadlines import LOOK_SECONDS, limited
 from airflow_ft.attempts.ports import Desk
 from airflow_ft.attempts.sight import Sight
-from airflow_ft.backends.base import Backend, BackendError, JobState, Observation, PeeksStacks, SeesVitals, StackGroup
+from airflow_ft.backends.abilities import PeeksStacks, SeesVitals
+from airflow_ft.backends.base import Backend, BackendError, JobState, Observation, StackGroup
 from airflow_ft.core.chain import JobRef
 from airflow_ft.core.hang import HangVerdict
 from airflow_ft.core.stackplaces import LOOKS, all_stand, frames, spinning, user_place

@@ -8,13 +8,14 @@ limit around each call. A backend never decides anything, and it says three thin
 - *It was refused*: ``SubmissionRefusedError``, with the field that a person has to change.
 
 What an author of a backend writes: a ``TrainingJob`` (what a user puts into the DAG), a ``Backend``, a line in
-``registry`` (or an entry point ``airflow_ft.backends``), and a fixture for the conformance suite.
+``registry`` (or an entry point ``airflow_ft.backends``), and a fixture for the conformance suite. What only some
+backends can do is in ``abilities``.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from enum import Enum
 from typing import ClassVar, Protocol, runtime_checkable
 
@@ -25,7 +26,6 @@ from airflow_ft.core.chain import JobRef
 from airflow_ft.core.faults import Evidence, Trust
 from airflow_ft.core.records import Record
 from airflow_ft.core.settings import CheckedSettings
-from airflow_ft.core.vitals import RankVitals
 
 # --- what a user writes ------------------------------------------------------------------------------------------
 
@@ -219,15 +219,6 @@ class PoolView(Record):
     free: tuple[str, ...] | None = None
 
 
-class PodSelection(Record):
-    """Pods that somebody else started: a label selector, as ``kubectl -l`` takes it."""
-
-    selector: str
-    namespace: str | None = None  # ``None``: the connection's, else "default"
-    conn_id: str = "kubernetes_default"
-    container: str | None = None  # the one that trains; ``None``: the default container, one with GPUs, the first
-
-
 class Capability(str, Enum):
     """What a backend can do. The conformance story for a missing one is skipped, with that reason."""
 
@@ -336,74 +327,4 @@ class Backend(Protocol):
         """Make sure that nothing runs under this name *and that nothing can be created under it later*.
 
         Raises like ``cancel``; a foreign job under the name is left alone.
-        """
-
-
-@runtime_checkable
-class SeesVitals(Protocol):
-    """A backend that can see what the processes of a job do. Elsewhere silence is all there is to judge a hang."""
-
-    async def vitals(self, ref: JobRef) -> Sequence[RankVitals]:
-        """Return CPU time, I/O and state of every rank; one that isn't there has ended. Raises ``UnreachableError``.
-
-        It is asked once a second while training is silent, more rarely when that is allowed to last long.
-        """
-
-
-@runtime_checkable
-class PeeksStacks(Protocol):
-    """A backend that can look at the stacks of busy processes without disturbing them (``agent.stacks.peek``)."""
-
-    async def peek_stacks(self, ref: JobRef, by_signal: bool) -> Sequence[StackGroup]:
-        """Return the stacks of the processes that are on a CPU right now.
-
-        :param by_signal: a signal may be used where nothing better works; it interrupts no blocking call.
-        """
-
-
-@runtime_checkable
-class SeesPods(Protocol):
-    """A backend that can look at pods that somebody else started. They are never touched."""
-
-    async def observe_pods(self, selection: PodSelection) -> Observation:
-        """Say what the pods do together; ``QUEUED`` if there are none yet. Raises ``UnreachableError``."""
-
-    async def read_pod_logs(
-        self, selection: PodSelection, cursors: Cursors, limit: int
-    ) -> tuple[Sequence[LogChunk], Cursors]:
-        """Return what they printed since ``cursors``, at most ``limit`` bytes. Raises ``UnreachableError``."""
-
-
-@runtime_checkable
-class RunsProbes(Protocol):
-    """A backend with ``Capability.PROBE``: it runs any command on just these nodes, as a test of them."""
-
-    def probe_job(self, job: TrainingJob, command: tuple[str, ...], nodes: Sequence[str]) -> TrainingJob:
-        """Return a job that runs the command in the place that ``job`` names, once on each of these nodes.
-
-        Where a job can't name its nodes it takes as many: its submission excludes all others of the pool.
-        Each node's answer counts for itself: one that fails takes no other along. Raises ``SubmissionRefusedError``.
-        """
-
-
-@runtime_checkable
-class Introduces(Protocol):
-    """A backend that knows only of a job that runs where its nodes are."""
-
-    async def introduce(self, ref: JobRef) -> bool:
-        """Tell the nodes of a probe where they find each other; ``False``: not all of them run yet, ask again."""
-
-
-@runtime_checkable
-class Cordons(Protocol):
-    """A backend whose platform can keep nodes out of service for everybody (a cordon, a drain with a reason)."""
-
-    async def all_nodes(self, where: str) -> Sequence[str]:
-        """Return all nodes of a cluster (``where`` is what tells it from others: a connection, a partition)."""
-
-    async def keep_out(self, where: str, nodes: Mapping[str, str]) -> Sequence[str]:
-        """Keep these nodes out (name and reason), and let all others go that were kept out by us before.
-
-        What somebody else keeps out, or has brought back, is left alone. Returns what was done, one sentence for each
-        node: "… is cordoned.", "… is uncordoned.", or what is in the way.
         """

@@ -21,13 +21,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import NamedTuple, Protocol
 
+from airflow_ft.backends.abilities import Introduces, RunsProbes
 from airflow_ft.backends.base import (
     Backend,
     CancelledJobError,
     Capability,
-    Introduces,
     JobState,
-    RunsProbes,
     Submission,
     SubmissionRefusedError,
     TrainingJob,

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from airflow_ft.attempts.second_signals import SecondSignals
-from airflow_ft.backends.base import JobState, Observation, PeeksStacks, SeesVitals, Submission, UnreachableError
+from airflow_ft.backends.abilities import PeeksStacks, SeesVitals
+from airflow_ft.backends.base import JobState, Observation, Submission, UnreachableError
 from airflow_ft.backends.kubernetes import cluster, orders
 from airflow_ft.backends.kubernetes.backend import KubernetesBackend
 from airflow_ft.backends.kubernetes.job import KubernetesJob

@@ -10,7 +10,8 @@ import pytest
 
 from airflow_ft.attempts.lookout import Lookout, LookoutOrder, LookoutResult
 from airflow_ft.attempts.ports import TryInfo
-from airflow_ft.backends.base import JobState, Observation, PodSelection, SeesPods, UnreachableError
+from airflow_ft.backends.abilities import PodSelection, SeesPods
+from airflow_ft.backends.base import JobState, Observation, UnreachableError
 from airflow_ft.backends.kubernetes import cluster, selected
 from airflow_ft.backends.kubernetes.api import ApiError
 from airflow_ft.backends.kubernetes.backend import KubernetesBackend

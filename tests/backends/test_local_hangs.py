@@ -18,7 +18,7 @@ import pytest
 from airflow_ft.agent import processes
 from airflow_ft.attempts.ports import Conclusion, TryInfo, WatchOrder
 from airflow_ft.attempts.watch import prepared_watch
-from airflow_ft.backends.base import SeesVitals
+from airflow_ft.backends.abilities import SeesVitals
 from airflow_ft.core.chain import JobRef
 from airflow_ft.core.decisions import Action
 from airflow_ft.core.faults import FaultClass

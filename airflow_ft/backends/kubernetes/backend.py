@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from typing import ClassVar
 
+from airflow_ft.backends.abilities import PodSelection
 from airflow_ft.backends.base import (
     Capability,
     Cursors,
@@ -14,7 +15,6 @@ from airflow_ft.backends.base import (
     LogTail,
     Observation,
     Order,
-    PodSelection,
     PoolView,
     StackGroup,
     Submission,

@@ -17,7 +17,8 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from airflow_ft.backends.base import Cursors, JobState, LogChunk, Observation, PodSelection, UnreachableError
+from airflow_ft.backends.abilities import PodSelection
+from airflow_ft.backends.base import Cursors, JobState, LogChunk, Observation, UnreachableError
 from airflow_ft.backends.kubernetes import cluster, logs
 from airflow_ft.backends.kubernetes.api import ApiError
 from airflow_ft.backends.kubernetes.building import CONTAINER
