@@ -171,6 +171,7 @@ def states(airflow: Harness, run: Run) -> dict[str, str]:
     return {one["task_id"].removeprefix(f"{GROUP}."): one["state"] for one in found}
 
 
+@pytest.mark.thorough
 @pytest.mark.story("LIF-06")
 @pytest.mark.story("LIF-09")
 @pytest.mark.story("SUB-08")

@@ -65,7 +65,7 @@ def both_forms(name: str, policy: FaultTolerancePolicy, pool: str, **more: Any) 
 both_forms("story", TIGHT, pool="stories")
 both_forms("search", SEARCHING, pool="searched", nodes=2, pool_nodes=4)
 
-with dag("explicit_limit", dagrun_timeout=timedelta(seconds=45)):
+with dag("explicit_limit", dagrun_timeout=timedelta(seconds=75)):
     fault_tolerant_training(group_id="train", job=job(), policy=TIGHT, attempts=1, on_attempt=note)
 
 with dag("explicit_apart"):
