@@ -13,7 +13,7 @@ import pytest
 
 from demo.stack import AirflowStack
 
-pytestmark = [pytest.mark.airflow, pytest.mark.torch]
+pytestmark = [pytest.mark.airflow, pytest.mark.torch, pytest.mark.timeout(900)]
 EXAMPLES = Path(__file__).parents[2] / "dags"
 
 
@@ -27,7 +27,7 @@ class Examples:
 
     def run(self, dag_id: str, **conf: Any) -> None:
         """Run a DAG to its end. Fails with what was printed if it fails."""
-        done = self.stack.command("dags", "test", dag_id, "--conf", json.dumps(conf), seconds=280)
+        done = self.stack.command("dags", "test", dag_id, "--conf", json.dumps(conf), seconds=400)
         assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-3000:]
 
     def ask(self, question: str) -> list[tuple[Any, ...]]:
