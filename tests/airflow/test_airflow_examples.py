@@ -57,6 +57,7 @@ def test_a_sweep_trains_every_seed_and_names_the_best(examples: Examples) -> Non
     assert best["loss"] == min(result["loss"] for result in trained)
 
 
+@pytest.mark.thorough
 @pytest.mark.row("S1")
 def test_next_week_goes_on_from_the_last_checkpoint_and_each_one_is_announced(examples: Examples) -> None:
     out = str(examples.folder / "weekly")
@@ -79,6 +80,7 @@ def test_the_explicit_form_trains_and_hands_its_result_on(examples: Examples) ->
     assert examples.ask(question) == [(28,)], "all stages of four attempts, but the first watch"
 
 
+@pytest.mark.thorough
 @pytest.mark.row("S4")
 def test_a_policy_in_a_file_beside_the_dag_is_followed(examples: Examples) -> None:
     examples.run("policy_file", steps=3, out=str(examples.folder / "policy"))
