@@ -111,7 +111,7 @@ class ExitLines:
         return self._in_one(line)
 
     def _named(self, told: dict[str, str | None]) -> tuple[Who, int | None]:
-        rank, local, pid = (int(told[key] or -1) if told.get(key) else None for key in ("rank", "local", "pid"))
+        rank, local, pid = (int(found) if (found := told.get(key)) else None for key in ("rank", "local", "pid"))
         return Who(told.get("node") or self._node, rank, local), pid
 
     def _in_one(self, line: str) -> Exit | None:

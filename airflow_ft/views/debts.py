@@ -23,7 +23,7 @@ from airflow_ft.core.chain import Attempt, Chain, Debt, JobRef
 from airflow_ft.core.progress import Progress
 from airflow_ft.core.records import UnreadableRecordError
 from airflow_ft.views.books import keep_books
-from airflow_ft.views.records import ChainNotFoundError, read_chain
+from airflow_ft.views.records import ChainNotFoundError, locked_row, read_chain
 
 WHY_LENGTH = 300
 
@@ -147,17 +147,7 @@ def _replaced(session: Any, found: Owed, chain: Chain, *, written: bool = False)
 
 
 def _replace(session: Any, chain: Chain, key: str, old: Chain | Attempt, new: Any) -> bool:
-    from airflow.models.task_state_store import TaskStateStoreModel as Stored
-    from sqlalchemy import select
-
-    query = select(Stored).where(
-        Stored.dag_id == chain.dag_id,
-        Stored.run_id == chain.run_id,
-        Stored.task_id == chain.task_id,
-        Stored.map_index == chain.map_index,
-        Stored.key == key,
-    )
-    row = session.scalars(query.with_for_update()).first()
+    row = locked_row(session, (chain.dag_id, chain.run_id, chain.task_id, chain.map_index), key)
     if row is None or old.from_record(json.loads(row.value)) != old:
         return False
     row.value = json.dumps(new)

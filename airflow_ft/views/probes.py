@@ -17,7 +17,7 @@ from airflow_ft.attempts.probe_work import PROBE_KEY, jobs_of, without
 from airflow_ft.backends.base import BackendError
 from airflow_ft.backends.registry import UnknownBackendError, create_backend
 from airflow_ft.core.chain import JobRef
-from airflow_ft.views.records import database
+from airflow_ft.views.records import database, locked_row
 
 
 @dataclass(frozen=True)
@@ -65,17 +65,7 @@ def remove_probe(found: LeftProbe) -> str:
 
 def strike_off_probe(session: Any, found: LeftProbe) -> None:
     """Note that it is removed."""
-    from airflow.models.task_state_store import TaskStateStoreModel as Stored
-    from sqlalchemy import select
-
-    query = select(Stored).where(
-        Stored.dag_id == found.dag_id,
-        Stored.run_id == found.run_id,
-        Stored.task_id == found.task_id,
-        Stored.map_index == found.map_index,
-        Stored.key == PROBE_KEY,
-    )
-    row = session.scalars(query.with_for_update()).first()
+    row = locked_row(session, (found.dag_id, found.run_id, found.task_id, found.map_index), PROBE_KEY)
     if row is not None:
         row.value = json.dumps(without(_read(row.value), found.ref))
         session.commit()

@@ -134,6 +134,19 @@ def read_chain(session: Any, dag_id: str, run_id: str, task_id: str, map_index: 
     return assembled(read_rows(session, dag_id, run_id, task_id, map_index))
 
 
+def locked_row(session: Any, task: tuple[str, str, str, int], key: str) -> Any:
+    """Return a row of a task's state store, locked until the session ends its transaction; ``None`` if there is none.
+
+    :param task: DAG id, run id, task id, map index.
+    """
+    from airflow.models.task_state_store import TaskStateStoreModel as Stored
+    from sqlalchemy import select
+
+    columns = (Stored.dag_id, Stored.run_id, Stored.task_id, Stored.map_index)
+    of_task = [column == value for column, value in zip(columns, task, strict=True)]
+    return session.scalars(select(Stored).where(*of_task, Stored.key == key).with_for_update()).first()
+
+
 def assembled(rows: StoredRows) -> StoredChain:
     """Put a chain together from its rows. Raises ``ChainNotFoundError``, ``UnreadableRecordError``."""
     rows = with_book(rows)

@@ -7,19 +7,18 @@ from airflow_ft.backends.foreign.job import ForeignJob
 from airflow_ft.backends.kubernetes.kinds import KINDS, TRAINS, walk
 from airflow_ft.core.chain import JobRef
 
-DEFAULT_NAMESPACE = "default"
 START_ERROR_SECONDS = 60.0  # as a KubernetesJob has it by default
 
 
 async def found(job: ForeignJob, submission: Submission) -> JobRef | None:
     """Return the object; ``None`` if there is none, or it is being deleted. Raises ``UnreachableError``."""
     from airflow_ft.backends.kubernetes import cluster
-    from airflow_ft.backends.kubernetes.api import ApiError
+    from airflow_ft.backends.kubernetes.api import ApiError, namespace_or_own
     from airflow_ft.backends.kubernetes.pods import time_of
 
     kind, api = KINDS[job.group_version, str(job.kind)], cluster.of(job.conn_id).api
     try:
-        namespace = job.namespace or await api.own_namespace() or DEFAULT_NAMESPACE
+        namespace = await namespace_or_own(api, job.namespace)
         there = await api.find(f"{kind.collection(job.group_version, namespace)}/{job.name}")
     except ApiError as error:
         raise UnreachableError(f"{job.words} can't be looked up: {error}") from error

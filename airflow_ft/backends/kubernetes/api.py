@@ -36,6 +36,7 @@ EXEC_PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 MAX_OUTPUT = 8 * 1024 * 1024
 MERGE = "application/merge-patch+json"
 AGENT_NAME = "airflow-ft"
+DEFAULT_NAMESPACE = "default"
 _STDOUT, _STDERR, _STATUS = 1, 2, 3
 
 
@@ -255,6 +256,11 @@ class Api:
             except (aiohttp.ClientError, OSError) as error:
                 raise UnreachableError(f"exec in {pod}: {type(error).__name__}: {error}") from error
         raise AssertionError("unreachable")
+
+
+async def namespace_or_own(api: Api, given: str | None) -> str:
+    """Return the namespace to work in: the given one, else the connection's, else ``default``."""
+    return given or await api.own_namespace() or DEFAULT_NAMESPACE
 
 
 async def _conversation(socket: aiohttp.ClientWebSocketResponse, pod: str) -> Executed:

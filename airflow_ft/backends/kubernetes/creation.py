@@ -16,7 +16,7 @@ from airflow_ft.backends.base import (
     UnreachableError,
 )
 from airflow_ft.backends.kubernetes import building, cluster, records, wrapping
-from airflow_ft.backends.kubernetes.api import Api, ApiError
+from airflow_ft.backends.kubernetes.api import Api, ApiError, namespace_or_own
 from airflow_ft.backends.kubernetes.building import Built
 from airflow_ft.backends.kubernetes.cluster import Cluster
 from airflow_ft.backends.kubernetes.job import KubernetesJob
@@ -26,7 +26,6 @@ from airflow_ft.backends.kubernetes.records import Found
 from airflow_ft.core.chain import JobRef
 
 TTL = ("ttlSecondsAfterFinished",)
-DEFAULT_NAMESPACE = "default"
 
 
 async def create_or_adopt(where: Cluster, job: KubernetesJob, submission: Submission) -> JobRef:
@@ -199,7 +198,7 @@ def is_ours(found: Json, chain_id: str, attempt: int) -> bool:
 async def namespace_of(api: Api, job: KubernetesJob) -> str:
     """Return where a job is made: its own word, the manifest's, the connection's."""
     given = job.namespace or walk(job.document, ("metadata", "namespace"))
-    return str(given or await api.own_namespace() or DEFAULT_NAMESPACE)
+    return await namespace_or_own(api, str(given) if given else None)
 
 
 def record_namespace(made: Built) -> str:

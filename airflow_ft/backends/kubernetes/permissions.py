@@ -13,7 +13,7 @@ from email.utils import parsedate_to_datetime
 from typing import NamedTuple
 
 from airflow_ft.backends.base import UnreachableError
-from airflow_ft.backends.kubernetes.api import Api, ApiError
+from airflow_ft.backends.kubernetes.api import Api, ApiError, namespace_or_own
 from airflow_ft.backends.kubernetes.kinds import KINDS, Json, walk
 
 MAX_SKEW_SECONDS = 5.0  # time stamps of logs and ours are compared
@@ -89,7 +89,7 @@ async def findings(conn_id: str, namespace: str | None = None) -> list[Finding]:
     """Look at a cluster with the eyes of a connection. Changes nothing."""
     api = Api(conn_id)
     try:
-        where = namespace or await api.own_namespace() or "default"
+        where = await namespace_or_own(api, namespace)
         reached = await _reached(api)
         if not reached.ok:
             return [reached]

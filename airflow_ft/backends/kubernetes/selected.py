@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from airflow_ft.backends.abilities import PodSelection
 from airflow_ft.backends.base import Cursors, JobState, LogChunk, Observation, UnreachableError
 from airflow_ft.backends.kubernetes import cluster, logs
-from airflow_ft.backends.kubernetes.api import ApiError
+from airflow_ft.backends.kubernetes.api import ApiError, namespace_or_own
 from airflow_ft.backends.kubernetes.building import CONTAINER
 from airflow_ft.backends.kubernetes.job import DEFAULT_CONTAINER, training_container
 from airflow_ft.backends.kubernetes.kinds import Json, walk
@@ -29,7 +29,6 @@ from airflow_ft.backends.kubernetes.pods import PodFacts, read_pod
 
 GONE_SECONDS = 300.0  # an operator that restarts a job deletes its pods first; queues may take longer, nobody can tell
 MOST_PODS = 256  # whose logs are followed
-DEFAULT_NAMESPACE = "default"
 
 
 class SelectedPods:
@@ -78,8 +77,7 @@ class SelectedPods:
         selector = self._selection.selector
         try:
             if not self._namespace:
-                given = self._selection.namespace or await self._cluster.api.own_namespace()
-                self._namespace = given or DEFAULT_NAMESPACE
+                self._namespace = await namespace_or_own(self._cluster.api, self._selection.namespace)
             found = await self._cluster.objects(cluster.pods_path(self._namespace), selector)
         except ApiError as error:
             raise UnreachableError(f"the pods of {selector!r} in {self._namespace!r}: {error}") from error

@@ -10,10 +10,8 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
-import threading
 import time
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from typing import Any
 import aiohttp
 from aiohttp import web
 
+from tests.systems.kubernetes.beside import Beside
 from tests.systems.kubernetes.cluster import OwnCluster
 
 PODS = 110  # on each node, as a kubelet's default
@@ -30,40 +29,24 @@ STEP_SECONDS = 5.0
 STATUS = "application/strategic-merge-patch+json"
 
 
-class FakeNodes:
+class FakeNodes(Beside):
     """Fake nodes of a cluster, for the pods of one namespace. Runs in a thread with an event loop of its own."""
 
     def __init__(self, cluster: OwnCluster, namespace: str, count: int) -> None:
+        super().__init__("fake-nodes")
         self._cluster, self._namespace = cluster, namespace
         self.names = [f"fake-{number}" for number in range(1, count + 1)]
         config = json.loads(cluster.kubeconfig.read_text())
         self._server = config["clusters"][0]["cluster"]["server"]
         self._headers = {"Authorization": f"Bearer {config['users'][0]['user']['token']}"}
         self._keys: Path = cluster.control_plane.keys
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="fake-nodes", daemon=True)
         self._tasks: list[asyncio.Task[None]] = []
         self.running: dict[str, str] = {}  # pods that run, and their containers
         self.ended_at: dict[str, float] = {}
 
-    @contextmanager
-    def up(self) -> Iterator[FakeNodes]:
-        """Be there."""
-        self._thread.start()
-        self._run(self._begin())
-        try:
-            yield self
-        finally:
-            self._run(self._end())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
-
     def finish(self, pod: str, code: int = 0) -> None:
         """Let a pod end. When it was written is in ``ended_at``."""
         self._run(self._finish(pod, code))
-
-    def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
     # --- the nodes ---------------------------------------------------------------------------------------------------
 

@@ -8,45 +8,32 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections import Counter, defaultdict
-from collections.abc import Coroutine, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from aiohttp import web
 
+from tests.systems.kubernetes.beside import Beside
+
 BOOKMARK_SECONDS = 60.0
 STEP_SECONDS = 5.0
 
 
-class PaperCluster:
+class PaperCluster(Beside):
     """The server, in a thread with an event loop of its own."""
 
     def __init__(self) -> None:
+        super().__init__("paper-cluster")
         self.objects: dict[str, dict[str, Any]] = {}  # by path
         self.requests: Counter[str] = Counter()
         self.ended_at: dict[str, float] = {}
         self.port = 0
         self._version = 0
         self._watchers: dict[str, list[asyncio.Queue[bytes]]] = defaultdict(list)
-        self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="paper-cluster", daemon=True)
-
-    @contextmanager
-    def up(self) -> Iterator[PaperCluster]:
-        """Serve."""
-        self._thread.start()
-        self._run(self._begin())
-        try:
-            yield self
-        finally:
-            self._run(self._end())
-            self._loop.call_soon_threadsafe(self._loop.stop)
-            self._thread.join()
 
     @property
     def running(self) -> list[str]:
@@ -70,9 +57,6 @@ class PaperCluster:
         }
         path.write_text(json.dumps(content))
         return path
-
-    def _run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
-        return asyncio.run_coroutine_threadsafe(coroutine, self._loop).result(60)
 
     async def _begin(self) -> None:
         app = web.Application(client_max_size=2**24)
